@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+# One file builds everything; products go to build/. `make demo` and `make check` install what
+# they need (tools/deps); `make all` only says what is missing.
+
+VERSION	:= 0.1.0
+B	:= build
+CC	:= gcc
+CLANG	:= clang
+BPFTOOL	:= $(firstword $(wildcard /usr/sbin/bpftool /usr/local/sbin/bpftool) bpftool)
+PREFIX	?= /usr/local
+
+WARN	:= -Wall -Wextra -Werror -Wmissing-prototypes -Wshadow -Wstrict-prototypes
+CFLAGS	?= -O2 -g
+CFLAGS_	:= -std=gnu11 $(WARN) $(CFLAGS) -fvisibility=hidden -Iinclude -Iagent -I$(B)/bpf \
+	   -I/usr/share/include/llhttp -DTL_VERSION='"$(VERSION)"' -D_GNU_SOURCE -MMD -MP
+LIBS	:= -lbpf -lelf -lz -lzstd -lcjson -lpthread
+
+# Floors 0-3 are pure; tests and fuzzers link them alone.
+PURE	:= $(wildcard agent/base/*.c agent/parse/*.c agent/engine/*.c agent/model/*.c)
+IO	:= $(wildcard agent/source/*.c agent/sink/*.c)
+CMD	:= $(wildcard agent/cmd/*.c)
+LLHTTP	:= /usr/share/llhttp/api.c /usr/share/llhttp/http.c /usr/share/llhttp/llhttp.c
+BPF	:= $(wildcard bpf/*.bpf.c)
+SKEL	:= $(BPF:bpf/%.bpf.c=$(B)/bpf/%.skel.h)
+
+obj	= $(patsubst %.c,$(B)/obj/%.o,$(1))
+san	= $(patsubst %.c,$(B)/san/%.o,$(1))
+LLOBJ	:= $(LLHTTP:/usr/share/llhttp/%.c=$(B)/obj/llhttp/%.o)
+LLSAN	:= $(LLHTTP:/usr/share/llhttp/%.c=$(B)/san/llhttp/%.o)
+
+all: $(B)/tokenlag
+
+# ---- BPF: object, then skeleton ----
+BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_x86 -Wall -Werror -Wno-unused-parameter \
+	      -Iinclude -Ibpf -idirafter /usr/include/x86_64-linux-gnu -MMD -MP
+$(B)/bpf/%.bpf.o: bpf/%.bpf.c
+	@mkdir -p $(@D)
+	$(CLANG) $(BPF_CFLAGS) -c $< -o $@
+$(B)/bpf/%.skel.h: $(B)/bpf/%.bpf.o
+	$(BPFTOOL) gen skeleton $< name $*_bpf > $@.tmp && mv $@.tmp $@
+
+# ---- agent ----
+$(B)/obj/%.o: %.c | $(SKEL)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_) -c $< -o $@
+$(B)/obj/llhttp/%.o: /usr/share/llhttp/%.c
+	@mkdir -p $(@D)
+	$(CC) -O2 -g -w -I/usr/share/include/llhttp -c $< -o $@
+$(B)/libpure.a: $(call obj,$(PURE)) $(LLOBJ)
+	rm -f $@; ar rcs $@ $^
+$(B)/tokenlag: $(call obj,$(CMD) $(IO)) $(B)/libpure.a
+	$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(B)/libpure.a $(LIBS)
+
+# ---- tests: the same sources, with sanitizers ----
+SAN	:= -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1 -g
+$(B)/san/%.o: %.c | $(SKEL)
+	@mkdir -p $(@D)
+	$(CC) $(filter-out -O2,$(CFLAGS_)) $(SAN) -Itests -c $< -o $@
+$(B)/san/llhttp/%.o: /usr/share/llhttp/%.c
+	@mkdir -p $(@D)
+	$(CC) -w $(SAN) -I/usr/share/include/llhttp -c $< -o $@
+$(B)/libpure-san.a: $(call san,$(PURE)) $(LLSAN)
+	rm -f $@; ar rcs $@ $^
+
+UNIT	:= $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(wildcard tests/unit/test_*.c))
+# malloc and friends are wrapped so that tests/oom.h can make the n-th allocation fail.
+WRAP	:= -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup
+$(B)/tests/unit/%: $(B)/san/tests/unit/%.o $(B)/san/tests/oom.o $(call san,$(IO)) $(B)/libpure-san.a
+	@mkdir -p $(@D)
+	$(CC) $(SAN) $(WRAP) -o $@ $(filter %.o,$^) $(B)/libpure-san.a -lcmocka $(LIBS)
+
+FUZZ	:= $(patsubst tests/fuzz/%.c,$(B)/tests/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+$(B)/tests/fuzz/%: tests/fuzz/%.c $(PURE) $(LLHTTP)
+	@mkdir -p $(@D)
+	$(CLANG) -std=gnu11 -O1 -g -w -D_GNU_SOURCE -DTL_VERSION='"$(VERSION)"' -Iinclude -Iagent -Itests \
+		-I/usr/share/include/llhttp -fsanitize=fuzzer,address,undefined \
+		-fno-sanitize-recover=all -o $@ $^ -lcjson
+
+BENCH	:= $(patsubst tests/bench/%.c,$(B)/tests/bench/%,$(wildcard tests/bench/*.c))
+$(B)/tests/bench/%: $(B)/obj/tests/bench/%.o $(call obj,$(IO)) $(B)/libpure.a
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(B)/libpure.a $(LIBS)
+
+$(B)/tests/vm/exchange: tests/vm/exchange.c
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -static -o $@ $<
+
+unit: $(UNIT)
+fuzzers: $(FUZZ)
+benches: $(BENCH)
+
+# ---- the commands that a person types ----
+deps:
+	@tools/deps
+check: deps
+	@$(MAKE) --no-print-directory -j2 all unit fuzzers benches $(B)/tests/vm/exchange
+	@tools/check-floors
+	@tests/run
+demo: deps
+	@$(MAKE) --no-print-directory -j2 all
+	@tools/demo
+bench: deps
+	@$(MAKE) --no-print-directory -j2 all benches
+	@tests/bench/run
+install: all
+	install -D $(B)/tokenlag $(DESTDIR)$(PREFIX)/bin/tokenlag
+	for m in doc/man/*.1; do install -D -m 644 $$m $(DESTDIR)$(PREFIX)/share/man/man1/$${m##*/}; done
+clean:
+	rm -rf $(B)
+
+.PHONY: all unit fuzzers benches deps check demo bench install clean
+.SECONDARY:
+.DELETE_ON_ERROR:
+-include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What /proc says about processes: candidates for engines, their files and sockets. */
+#ifndef TL_SOURCE_PROC_H
+#define TL_SOURCE_PROC_H
+
+#include "engine/recognise.h"
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Fills what recognise.h needs to know of one process. Free with proc_facts__free.
+ * -ESRCH: no such process; -EACCES: not allowed (only what is readable is filled). */
+int proc_read_facts(pid_t pid, struct proc_facts *ret);
+void proc_facts__free(struct proc_facts *f);
+
+/* Calls fn for each process of the host until it returns non-zero; returns that. */
+int proc_each(int (*fn)(void *ctx, pid_t pid), void *ctx);
+
+/* Opens the file that a mapping of the process came from, whatever its mount namespace and even
+ * if it was deleted: /proc/PID/map_files/RANGE, then /proc/PID/root/PATH. Returns an fd or -errno.
+ * `path` receives a path that other programs (perf_event_open for uprobes) can open as long as the
+ * process lives. */
+struct proc_map {
+	uint64_t start, end, offset;
+	uint64_t inode;
+	uint32_t dev_major, dev_minor;
+	char path[256];		/* as the process sees it; cut if longer */
+};
+int proc_open_map(pid_t pid, const struct proc_map *map, char *path, size_t path_size);
+
+/* Calls fn once per distinct file mapped executable. Non-zero from fn stops and is returned. */
+int proc_each_exec_map(pid_t pid, int (*fn)(void *ctx, const struct proc_map *map), void *ctx);
+
+#endif
