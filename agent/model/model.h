@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The model: semantic events in, requests, sequences and steps out. Pure; live and replay alike. */
+#ifndef TL_MODEL_H
+#define TL_MODEL_H
+
+#include "model/records.h"
+
+struct model_opts {
+	size_t max_requests;	/* kept; 0: default 1,000,000. What comes after is counted only */
+	size_t max_steps;	/* 0: default 20,000,000 */
+	bool no_task_join;	/* ignore TL_LINK_TASK evidence: for tests of the weaker joins */
+};
+
+struct model;
+
+struct model *model__new(const struct model_opts *opts);	/* NULL: out of memory */
+void model__free(struct model *m);				/* NULL is fine */
+
+/* Feed one semantic event; raw and unknown kinds are counted and skipped. Returns 0 or -ENOMEM (the
+ * event is then counted as lost and the model stays usable). */
+int model__feed(struct model *m, const struct tl_hdr *ev);
+
+/* No more events will come: requests still open become truncated, sequences that are not joined get
+ * a last chance. Idempotent. Returns 0 or -ENOMEM. */
+int model__finish(struct model *m);
+
+/* Everything below is read-only and valid until the next feed. */
+struct model_view {
+	const struct tl_host *host;	/* NULL: not seen */
+	const struct tl_self *self;	/* the last one, NULL: none */
+	uint64_t t0_ns, t1_ns;		/* first and last event */
+	uint32_t stop;			/* enum tl_stop, 0: the recording has no end mark */
+	const struct rec_request *requests;
+	const struct rec_sequence *seqs;
+	const struct rec_step *steps;
+	const struct rec_member *members;
+	const struct rec_engine *engines;
+	const struct rec_lost *lost;
+	size_t n_requests, n_seqs, n_steps, n_members, n_engines, n_lost;
+	uint64_t n_events;		/* semantic events fed */
+	uint64_t n_lost_events;		/* sum over `lost` */
+	uint64_t n_unknown;		/* events of kinds that we do not know */
+	uint64_t n_requests_not_kept, n_steps_not_kept;
+	uint64_t n_other_requests;	/* /health, /metrics ...: not listed, counted */
+	uint64_t n_conns_open, n_conns;
+};
+void model__view(const struct model *m, struct model_view *ret);
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the model holds: plain records, read by sinks, written by the model alone. */
+#ifndef TL_RECORDS_H
+#define TL_RECORDS_H
+
+#include "tl_event.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Measurement points of a request (design.md, section 2), in the order in which they usually fall.
+ * 0 in rec_request.at_ns means: not known. */
+enum point {
+	P_CONN_OPEN, P_REQ_FIRST_BYTE, P_REQ_LAST_BYTE, P_SUBMIT, P_QUEUED, P_SCHEDULED,
+	P_PREFILL_START, P_FIRST_TOKEN_ENGINE, P_HEADERS, P_FIRST_CHUNK, P_FIRST_TOKEN_WIRE,
+	P_LAST_TOKEN_ENGINE, P_LAST_TOKEN_WIRE, P_DONE, P_CLOSE, N_POINTS
+};
+extern const char *const point_names[N_POINTS];
+
+enum provenance { PROV_NONE = 0, PROV_OBSERVED = 1, PROV_REPORTED = 2, PROV_INFERRED = 3 };
+extern const char *const provenance_names[];
+
+enum req_state {
+	REQ_OPEN = 0,		/* still under way (only while events come) */
+	REQ_COMPLETE = 1,
+	REQ_ABORTED = 2,	/* the client went away */
+	REQ_ERROR = 3,		/* HTTP status >= 400, an error event, or the server closed early */
+	REQ_TRUNCATED = 4,	/* joined late, or the capture stopped first, or sync was lost */
+};
+extern const char *const req_state_names[];
+
+/* One write that carried at least one event with (what may be) output. */
+struct rec_chunk {
+	uint64_t ts_ns;
+	uint32_t flags;		/* TL_CHUNK_* */
+	uint16_t write_us;
+	uint16_t n_tokens;	/* said by the chunk; 0: unknown */
+};
+
+/* A value that may be unknown, and where it is from. */
+struct rec_count {
+	uint32_t n;
+	uint8_t prov;		/* enum provenance; PROV_NONE: not known */
+};
+
+struct rec_request {
+	uint32_t req;		/* number in the capture, from 1; shown as "r1" */
+	uint32_t conn;
+	uint32_t engine;	/* index into the model's engines */
+	uint8_t state;		/* enum req_state */
+	uint8_t api;		/* enum tl_api */
+	int8_t stream;		/* 1, 0, -1: not known */
+	uint8_t method;		/* enum tl_method */
+	uint8_t finish;		/* enum tl_finish */
+	uint8_t body;		/* enum tl_body of the response */
+	uint8_t how_ended;	/* enum tl_end */
+	bool joined_late;
+	uint16_t status;	/* HTTP, 0: none seen */
+	uint16_t n;		/* parallel answers, at least 1 */
+	int32_t max_tokens;	/* -1: not said */
+	uint64_t body_bytes, bytes_in, bytes_out;
+	uint64_t at_ns[N_POINTS];
+	uint8_t prov[N_POINTS];	/* enum provenance */
+	struct rec_count prompt, cached, output, reasoning;
+	uint64_t reported_prefill_ns, reported_decode_ns;	/* 0: not said */
+	int32_t reported_slot;	/* -1: not said */
+	int32_t task;		/* the engine's number for it, -1: not known */
+	uint32_t n_tokens_wire;	/* chunks with tokens: a lower bound of tokens, see doc/metrics.md */
+	uint32_t n_progress;
+	struct rec_chunk *chunks;	/* chunks that may be tokens, in order */
+	size_t n_chunks, cap_chunks;
+	uint32_t *seqs;		/* indices into the model's sequences */
+	size_t n_seqs, cap_seqs;
+	char path[64], model[64], x_request_id[64], traceparent[56], id[64];
+};
+
+/* A sequence's share of one step. */
+struct rec_visit {
+	uint32_t step;		/* index into the model's steps */
+	uint32_t n_tokens;
+	uint16_t n_out;
+	uint8_t phase;		/* enum tl_phase */
+	uint8_t guess;		/* phase or tokens are inferred */
+};
+
+enum join_method { JOIN_NONE = 0, JOIN_TASK = 1, JOIN_SLOT = 2, JOIN_COUNTS = 3, JOIN_ORDER = 4 };
+extern const char *const join_method_names[];
+
+struct rec_sequence {
+	uint32_t id;		/* from 1 */
+	uint32_t engine;
+	uint32_t slot;
+	uint64_t begin_ns;	/* its start on the slot; of the first step seen if that was missed */
+	bool joined_late;	/* its start was not seen */
+	bool ended;		/* the slot went to another sequence */
+	int32_t kept;		/* tokens from the cache, -1: not known */
+	int32_t task;		/* -1: not known */
+	uint32_t n_prefill;	/* tokens computed in prefill */
+	uint32_t n_decode;	/* tokens computed in decode steps */
+	uint32_t n_out;		/* logits rows: output tokens, unless drafts are verified */
+	uint32_t req;		/* index into the model's requests + 1; 0: not joined */
+	uint8_t join;		/* enum join_method */
+	uint8_t confidence_pct;	/* of the join */
+	uint16_t rivals;	/* other requests (or sequences) that fitted as well */
+	struct rec_visit *visits;
+	size_t n_visits, cap_visits;
+};
+
+struct rec_member {
+	uint32_t seq;		/* index into the model's sequences */
+	uint32_t n_tokens;
+	uint8_t phase, guess;
+	uint16_t n_out;
+};
+struct rec_step {
+	uint64_t t0_ns, t1_ns;
+	uint32_t engine;
+	uint32_t first_member;	/* index into the model's members */
+	uint32_t n_members;
+	uint32_t n_tokens;
+};
+
+struct rec_engine {
+	struct tl_engine e;
+	uint64_t exit_ns;	/* 0: still there */
+	bool io_uring;
+};
+
+struct rec_lost {
+	uint64_t since_ns, until_ns, n;
+	uint16_t where, what;
+};
+
+#endif

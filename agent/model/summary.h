@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Numbers over all requests of a model: percentiles, rates, coverage. Pure. */
+#ifndef TL_SUMMARY_H
+#define TL_SUMMARY_H
+
+#include "model/model.h"
+
+/* Nearest-rank percentiles of one metric, ns. n == 0: nothing known, the rest is meaningless. */
+struct dist {
+	uint64_t p50, p90, p99, max;
+	size_t n;
+};
+
+/* Metrics of one request, derived from its points (doc/metrics.md). -1: not known. */
+struct req_metrics {
+	int64_t ttft_ns, tpot_ns, e2e_ns, queue_ns, prefill_ns, decode_ns;
+	int64_t before_submit_ns;	/* req_last_byte -> submit: parse, template, tokenize */
+	int64_t delivery_ns;		/* first_token_engine -> first_token_wire */
+	uint8_t queue_prov;		/* PROV_INFERRED when submit was not seen */
+	uint8_t tpot_prov;
+};
+void request_metrics(const struct model_view *v, const struct rec_request *r, struct req_metrics *ret);
+
+enum { N_LEN_CLASSES = 6 };
+/* Length classes by tokens: <=16, <=128, <=1024, <=8192, more, unknown. */
+extern const char *const len_class_names[N_LEN_CLASSES];
+int len_class(const struct rec_count *tokens);
+
+struct summary_row {
+	struct dist ttft, tpot, itl_token, itl_chunk, e2e, queue, prefill;
+	size_t n_requests;
+};
+
+struct summary {
+	struct summary_row all;
+	struct summary_row by_input[N_LEN_CLASSES], by_output[N_LEN_CLASSES];
+	double tok_per_s_wall, tok_per_s_busy;	/* < 0: not known */
+	uint64_t output_tokens, prompt_tokens, cached_tokens;
+	uint64_t busy_ns, wall_ns;	/* busy: union of the steps' intervals (or of requests) */
+	bool busy_from_steps;
+	/* Batch size: by step, weighted by time; and over time in up to 60 equal bins. */
+	struct { uint32_t p50, max; double mean; } batch;
+	struct { uint64_t t0_ns; double mean_members, mean_tokens, busy_pct; uint32_t n_steps; } bins[60];
+	size_t n_bins;
+	size_t n_state[5];		/* by enum req_state */
+	uint64_t steps_seen, steps_with_members;
+	double matched_tokens_pct;	/* tokens in steps that are joined to a request; < 0: no steps */
+	uint64_t tokens_in_steps;
+	size_t n_joins[5];		/* sequences by enum join_method */
+	size_t n_non_streaming;
+};
+/* Returns 0 or -ENOMEM. */
+int summarise(const struct model_view *v, struct summary *ret);
+
+#endif
