@@ -396,13 +396,19 @@ struct tl_raw_llama_seq_rm {
 	__u32 pad;
 };
 
-enum tl_llama_task_what { TL_TASK_POST = 1, TL_TASK_LAUNCH = 2 };
+enum tl_llama_task_what {
+	TL_TASK_POST = 1,	/* request thread hands tasks to the engine; task: the first one's id */
+	TL_TASK_LAUNCH = 2,	/* engine thread starts a task on a slot */
+	TL_TASK_NEW_ID = 3,	/* request thread took a task id */
+	TL_TASK_RELEASE = 4,	/* engine thread frees a slot; task: -1 */
+	TL_TASK_CANCEL = 5,	/* request thread cancels a task */
+};
 struct tl_raw_llama_task {
-	struct tl_hdr hdr;	/* POST: tid is the thread that read the request */
-	__u32 what;
+	struct tl_hdr hdr;	/* POST, NEW_ID, CANCEL: tid is the thread that read the request */
+	__u32 what;		/* enum tl_llama_task_what */
 	__s32 task;
-	__s32 slot;		/* LAUNCH only */
-	__u32 pad;
+	__s32 slot;		/* LAUNCH, RELEASE; else -1 */
+	__s32 parent;		/* LAUNCH: task whose prompt it shares (n > 1), else -1 */
 };
 
 #define TL_EVENT_MAX (64 * 1024 - 8)	/* bytes; tl_hdr.size is 16 bits */
