@@ -41,6 +41,7 @@ enum tl_kind {
 	TL_SEQ_LINK = 14,	/* evidence that ties a request, an engine task and a slot */
 	TL_SELF = 15,		/* what the observer itself costs */
 	TL_CAPTURE_END = 16,	/* capture stopped, and why; last event of a complete recording */
+	TL_SEQ_END = 17,	/* a slot was freed */
 
 	TL_RAW_FIRST = 0x100,
 	TL_RAW_NET = 0x100,	/* bytes read or written on a socket by a target */
@@ -285,6 +286,12 @@ struct tl_seq_begin {
 	struct tl_hdr hdr;
 	__u32 slot;
 	__s32 kept;		/* tokens of the prompt taken from the cache, -1: unknown */
+};
+
+struct tl_seq_end {
+	struct tl_hdr hdr;
+	__u32 slot;
+	__u32 pad;
 };
 
 enum tl_link_method {		/* append only; by falling trust */
