@@ -8,21 +8,32 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { RECOGNISE_MAX_SYMBOLS = 16 };
+
 struct proc_facts {
 	uint32_t pid, ppid;
+	uint32_t pid_inside;	/* in its own pid namespace; == pid when that is ours */
 	uint64_t start_ns;	/* CLOCK_MONOTONIC (boot time corrected), 0: unknown */
 	uint32_t uid;
 	bool other_mnt_ns, other_pid_ns;	/* than ours */
 	bool deleted_exe;
+	bool kernel_thread;
 	bool has_cuda;		/* maps libcuda.so */
+	uint64_t gpus;		/* bit i: has /dev/nvidia<i> open */
 	char comm[16];
 	char exe[256];		/* as the process sees it */
 	char *cmdline;		/* NUL-separated, cmdline_len bytes */
 	size_t cmdline_len;
 	char **libs;		/* paths of distinct executable mappings */
 	size_t n_libs;
-	char **symbols;		/* of those asked for by engines (recognise_symbols), the ones found */
+	const char *symbols[RECOGNISE_MAX_SYMBOLS]; /* entries of recognise_symbols that were found */
 	size_t n_symbols;
+	const char *symbols_in;	/* the entry of libs that has the first of them; NULL: none */
+	uint32_t llama_build;	/* LLAMA_BUILD_NUMBER of the file that defines it, 0: unknown */
+	bool exe_symtab;	/* the executable has a symbol table: it was not stripped */
+	char **packages;	/* "name version" of those of recognise_packages that are installed
+				 * beside a mapped library: tells a version, not an engine */
+	size_t n_packages;
 	uint16_t ports[8];	/* listening TCP ports */
 	size_t n_ports;
 	bool uses_io_uring;
@@ -38,7 +49,10 @@ struct engine_id {
 
 /* Symbols whose presence in a mapped file tells an engine (llama_process, llama_decode ...). */
 extern const char *const recognise_symbols[];
-extern const size_t n_recognise_symbols;
+extern const size_t n_recognise_symbols;	/* <= RECOGNISE_MAX_SYMBOLS */
+/* Python distributions whose version is an engine's version. */
+extern const char *const recognise_packages[];
+extern const size_t n_recognise_packages;
 
 /* Returns true and fills *ret when the process is an engine or its front. */
 bool recognise(const struct proc_facts *f, struct engine_id *ret);

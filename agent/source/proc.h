@@ -16,6 +16,15 @@ void proc_facts__free(struct proc_facts *f);
 /* Calls fn for each process of the host until it returns non-zero; returns that. */
 int proc_each(int (*fn)(void *ctx, pid_t pid), void *ctx);
 
+/* A look at many processes: reads each file and network namespace once. Keep it for one look only,
+ * what it remembers goes stale. */
+struct proc_scan;
+struct proc_scan *proc_scan__new(void);	/* NULL: out of memory */
+void proc_scan__free(struct proc_scan *s);	/* NULL is fine */
+/* As proc_read_facts; but descriptors (ports, GPUs, io_uring) and packages are read only of what
+ * recognise() takes for an engine by the rest. */
+int proc_scan__read(struct proc_scan *s, pid_t pid, struct proc_facts *ret);
+
 /* Opens the file that a mapping of the process came from, whatever its mount namespace and even
  * if it was deleted: /proc/PID/map_files/RANGE, then /proc/PID/root/PATH. Returns an fd or -errno.
  * `path` receives a path that other programs (perf_event_open for uprobes) can open as long as the
@@ -24,11 +33,15 @@ struct proc_map {
 	uint64_t start, end, offset;
 	uint64_t inode;
 	uint32_t dev_major, dev_minor;
-	char path[256];		/* as the process sees it; cut if longer */
+	char path[256];		/* as the process sees it, " (deleted)" included; cut if longer */
 };
 int proc_open_map(pid_t pid, const struct proc_map *map, char *path, size_t path_size);
 
-/* Calls fn once per distinct file mapped executable. Non-zero from fn stops and is returned. */
+/* Calls fn once per distinct file mapped executable. Non-zero from fn stops and is returned.
+ * -ESRCH, -EACCES, -ENOMEM. */
 int proc_each_exec_map(pid_t pid, int (*fn)(void *ctx, const struct proc_map *map), void *ctx);
+
+/* Opens a path as the process sees it, symbolic links included; flags as for open(). */
+int proc_open_in_root(pid_t pid, const char *path, int flags);
 
 #endif
