@@ -21,6 +21,15 @@ struct req_metrics {
 };
 void request_metrics(const struct model_view *v, const struct rec_request *r, struct req_metrics *ret);
 
+/* The first and the last thing that is known of a request, whatever it is; 0: nothing is. For a
+ * request that was joined late the first one is where we came in, not where it began. */
+uint64_t request_first_ns(const struct rec_request *r);
+uint64_t request_last_ns(const struct rec_request *r);
+bool request_is_streamed(const struct rec_request *r);
+
+/* Is this a token as far as the wire can tell? EMPTY alone counts: a token without text. */
+bool chunk_is_token(const struct rec_chunk *c);
+
 enum { N_LEN_CLASSES = 6 };
 /* Length classes by tokens: <=16, <=128, <=1024, <=8192, more, unknown. */
 extern const char *const len_class_names[N_LEN_CLASSES];
@@ -48,6 +57,8 @@ struct summary {
 	uint64_t tokens_in_steps;
 	size_t n_joins[5];		/* sequences by enum join_method */
 	size_t n_non_streaming;
+	size_t n_gaps_lost;		/* gaps left out because events were lost inside them */
+	size_t n_multi_token_steps;	/* a sequence's steps that yielded several tokens at once */
 };
 /* Returns 0 or -ENOMEM. */
 int summarise(const struct model_view *v, struct summary *ret);

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which sequence of the engine belongs to which request of the wire. */
+#include "model/state.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * The strongest evidence is the engine's own number of a task, seen on both sides; it arrives while
+ * events come and is handled there. What is left is paired here, by falling trust:
+ *
+ * COUNTS  prompt and output tokens that the response reports equal those seen in steps, the times
+ *         fit (the sequence lies inside the request), and no other pairing does.
+ * ORDER   several pairings fit: that whose first and last tokens leave the engine nearest before
+ *         they leave the socket. `rivals` says how many others there were.
+ *
+ * A sequence that fits no request stays alone: nothing is ever guessed without saying so.
+ */
+
+enum { MAX_DELIVERY_NS = 2000000000 };	/* a token leaves the socket within 2 s, or counts decide nothing */
+
+int join_request(struct model *m, uint32_t req_index, uint32_t seq_index, enum join_method method,
+		 unsigned confidence_pct, unsigned rivals)
+{
+	struct rec_request *r = &m->requests[req_index];
+	struct rec_sequence *q = &m->seqs[seq_index];
+
+	if (GROW(r->seqs, r->cap_seqs, r->n_seqs))
+		return -ENOMEM;
+	r->seqs[r->n_seqs++] = seq_index;
+	q->req = req_index + 1;
+	q->join = method;
+	q->confidence_pct = confidence_pct;
+	q->rivals = rivals;
+	return 0;
+}
+
+/* First and last step of a sequence that yielded output; 0: none. */
+static void output_span(const struct model *m, const struct rec_sequence *q, uint64_t *ret_first,
+			uint64_t *ret_last)
+{
+	*ret_first = *ret_last = 0;
+	for (size_t i = 0; i < q->n_visits; i++)
+		if (q->visits[i].n_out) {
+			*ret_first = m->steps[q->visits[i].step].t1_ns;
+			break;
+		}
+	for (size_t i = q->n_visits; i-- > 0;)
+		if (q->visits[i].n_out) {
+			*ret_last = m->steps[q->visits[i].step].t1_ns;
+			break;
+		}
+}
+
+static uint64_t request_end(const struct rec_request *r)
+{
+	uint64_t end = r->at_ns[P_DONE];
+
+	if (r->at_ns[P_CLOSE] && (!end || r->at_ns[P_CLOSE] < end))
+		end = r->at_ns[P_CLOSE];
+	return end ? end : UINT64_MAX;
+}
+
+static uint64_t request_start(const struct rec_request *r)
+{
+	return r->at_ns[P_REQ_LAST_BYTE] ? r->at_ns[P_REQ_LAST_BYTE] : r->at_ns[P_REQ_FIRST_BYTE];
+}
+
+static bool counts_fit(const struct rec_request *r, const struct rec_sequence *q)
+{
+	bool exact = r->state == REQ_COMPLETE && !q->joined_late;
+
+	if (r->output.prov) {
+		if (exact ? q->n_out != r->output.n : q->n_out > r->output.n)
+			return false;
+	}
+	if (r->prompt.prov && r->cached.prov) {
+		uint32_t computed = r->prompt.n - r->cached.n;
+
+		if (exact ? q->n_prefill != computed : q->n_prefill > computed)
+			return false;
+	}
+	return true;
+}
+
+/* How far the sequence's first and last output lie before the wire's, ns; UINT64_MAX: not possible. */
+static uint64_t misfit(const struct model *m, const struct rec_request *r, const struct rec_sequence *q)
+{
+	uint64_t first, last, sum = 0, end = request_end(r);
+	uint64_t wire_first = r->at_ns[P_FIRST_TOKEN_WIRE], wire_last = r->at_ns[P_LAST_TOKEN_WIRE];
+
+	if (q->engine != r->engine || q->begin_ns > end || !q->n_visits)
+		return UINT64_MAX;
+	/* The start on the slot comes after the request was read, if both were seen. */
+	if (!q->joined_late && request_start(r) && q->begin_ns < request_start(r))
+		return UINT64_MAX;
+	if (q->joined_late && !r->joined_late && request_start(r) &&
+	    m->steps[q->visits[0].step].t0_ns < request_start(r))
+		return UINT64_MAX;
+	if (!counts_fit(r, q))
+		return UINT64_MAX;
+	output_span(m, q, &first, &last);
+	if (wire_first && !q->joined_late) {
+		if (!first || first > wire_first || wire_first - first > MAX_DELIVERY_NS)
+			return UINT64_MAX;
+		sum += wire_first - first;
+	}
+	if (!wire_last)
+		wire_last = r->state == REQ_ABORTED ? 0 : end == UINT64_MAX ? 0 : end;
+	if (wire_last) {
+		/* An abort may cut either side short; a complete stream ends after its last step. */
+		uint64_t apart = last > wire_last ? last - wire_last : wire_last - last;
+
+		if (r->state == REQ_COMPLETE && (!last || last > wire_last))
+			return UINT64_MAX;
+		if (apart > MAX_DELIVERY_NS)
+			return UINT64_MAX;
+		sum += apart;
+	}
+	return sum;
+}
+
+struct pair {
+	uint64_t misfit_ns;
+	uint32_t req, seq;
+};
+
+static int by_misfit(const void *a, const void *b)
+{
+	const struct pair *x = a, *y = b;
+
+	if (x->misfit_ns != y->misfit_ns)
+		return x->misfit_ns < y->misfit_ns ? -1 : 1;
+	if (x->req != y->req)
+		return x->req < y->req ? -1 : 1;
+	return x->seq < y->seq ? -1 : x->seq > y->seq;
+}
+
+/* Requests that a prompt of which went to the engine, as far as the wire tells. */
+static bool wants_sequence(const struct rec_request *r)
+{
+	return !r->n_seqs && r->state != REQ_ERROR && r->api != TL_API_OTHER;
+}
+
+struct pairs {
+	struct pair *p;
+	size_t n, cap;
+	uint16_t *of_req, *of_seq;	/* how many pairs each is in; saturating */
+};
+
+static int collect(struct model *m, struct pairs *ps)
+{
+	/* Sequences are in order of their start; skip those that ended before the oldest request. */
+	for (uint32_t i = 0; i < m->v.n_requests; i++) {
+		const struct rec_request *r = &m->requests[i];
+
+		if (!wants_sequence(r) && !(r->joined_late && !r->n_seqs))
+			continue;
+		for (uint32_t j = 0; j < m->v.n_seqs; j++) {
+			const struct rec_sequence *q = &m->seqs[j];
+			uint64_t cost;
+
+			if (q->req)
+				continue;
+			if (q->begin_ns > request_end(r))
+				break;
+			cost = misfit(m, r, q);
+			if (cost == UINT64_MAX)
+				continue;
+			if (GROW(ps->p, ps->cap, ps->n))
+				return -ENOMEM;
+			ps->p[ps->n++] = (struct pair){ cost, i, j };
+			ps->of_req[i] += ps->of_req[i] < UINT16_MAX;
+			ps->of_seq[j] += ps->of_seq[j] < UINT16_MAX;
+		}
+	}
+	return 0;
+}
+
+static unsigned rivals_of(const struct pairs *ps, const struct pair *p)
+{
+	unsigned a = ps->of_req[p->req], b = ps->of_seq[p->seq];
+
+	return (a > b ? a : b) - 1;
+}
+
+/* Best pairs first. The confidence of a contested one falls with the rivals' nearness. */
+static int assign(struct model *m, struct pairs *ps)
+{
+	qsort(ps->p, ps->n, sizeof(*ps->p), by_misfit);
+	for (size_t i = 0; i < ps->n; i++) {
+		const struct pair *p = &ps->p[i];
+		unsigned rivals = rivals_of(ps, p), confidence = 99;
+		int err;
+
+		if (m->requests[p->req].n_seqs || m->seqs[p->seq].req)
+			continue;
+		for (size_t k = i + 1; rivals && k < ps->n; k++) {
+			const struct pair *o = &ps->p[k];
+
+			if (o->req != p->req && o->seq != p->seq)
+				continue;
+			/* The next best pairing of either side: equal is a coin toss. */
+			confidence = 95 - 45.0 * (p->misfit_ns + 1) / (o->misfit_ns + 1);
+			break;
+		}
+		err = join_request(m, p->req, p->seq, rivals ? JOIN_ORDER : JOIN_COUNTS, confidence,
+				   rivals);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+int join_rest(struct model *m)
+{
+	struct pairs ps = { 0 };
+	int err = -ENOMEM;
+
+	if (!m->v.n_requests || !m->v.n_seqs)
+		return 0;
+	ps.of_req = calloc(m->v.n_requests, sizeof(*ps.of_req));
+	ps.of_seq = calloc(m->v.n_seqs, sizeof(*ps.of_seq));
+	if (!ps.of_req || !ps.of_seq)
+		goto out;
+	err = collect(m, &ps);
+	if (!err)
+		err = assign(m, &ps);
+out:
+	free(ps.p);
+	free(ps.of_req);
+	free(ps.of_seq);
+	return err;
+}
+
+static void first_point(struct rec_request *r, enum point p, uint64_t ns)
+{
+	if (!ns || (r->at_ns[p] && r->at_ns[p] <= ns))
+		return;
+	r->at_ns[p] = ns;
+	r->prov[p] = PROV_OBSERVED;
+}
+
+static void points_of_sequence(const struct model *m, struct rec_request *r, const struct rec_sequence *q)
+{
+	uint64_t first, last;
+
+	output_span(m, q, &first, &last);
+	if (!q->joined_late && q->n_visits) {
+		first_point(r, P_PREFILL_START, m->steps[q->visits[0].step].t0_ns);
+		if (!r->joined_late || r->at_ns[P_REQ_FIRST_BYTE])
+			first_point(r, P_FIRST_TOKEN_ENGINE, first);
+	}
+	if (last > r->at_ns[P_LAST_TOKEN_ENGINE]) {
+		r->at_ns[P_LAST_TOKEN_ENGINE] = last;
+		r->prov[P_LAST_TOKEN_ENGINE] = PROV_OBSERVED;
+	}
+}
+
+/* What the response did not say, the steps do. */
+static void counts_of_sequences(const struct model *m, struct rec_request *r)
+{
+	uint32_t out = 0, prompt = 0, cached = 0;
+	bool whole = r->n_seqs > 0, kept_known = r->n_seqs > 0;
+
+	for (size_t i = 0; i < r->n_seqs; i++) {
+		const struct rec_sequence *q = &m->seqs[r->seqs[i]];
+
+		out += q->n_out;
+		prompt += q->n_prefill;
+		whole &= !q->joined_late;
+		kept_known &= q->kept >= 0;
+		cached += q->kept >= 0 ? q->kept : 0;
+	}
+	if (!whole || !out)
+		return;
+	if (!r->output.prov)
+		r->output = (struct rec_count){ out, PROV_OBSERVED };
+	if (!kept_known || r->n_seqs != 1)
+		return;
+	if (!r->prompt.prov)
+		r->prompt = (struct rec_count){ prompt + cached, PROV_OBSERVED };
+	if (!r->cached.prov)
+		r->cached = (struct rec_count){ cached, PROV_OBSERVED };
+}
+
+void join_points(struct model *m)
+{
+	for (size_t i = 0; i < m->v.n_requests; i++) {
+		struct rec_request *r = &m->requests[i];
+
+		for (size_t k = 0; k < r->n_seqs; k++)
+			points_of_sequence(m, r, &m->seqs[r->seqs[k]]);
+		counts_of_sequences(m, r);
+	}
+}

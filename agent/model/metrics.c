@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Metrics of one request: differences of its measurement points (doc/metrics.md). */
+#include "model/summary.h"
+
+const char *const len_class_names[N_LEN_CLASSES] = {
+	"<=16", "<=128", "<=1024", "<=8192", ">8192", "unknown",
+};
+
+int len_class(const struct rec_count *tokens)
+{
+	static const uint32_t upto[] = { 16, 128, 1024, 8192 };
+	int c = 0;
+
+	if (tokens->prov == PROV_NONE)
+		return N_LEN_CLASSES - 1;
+	while (c < 4 && tokens->n > upto[c])
+		c++;
+	return c;
+}
+
+bool chunk_is_token(const struct rec_chunk *c)
+{
+	const uint32_t no_token = TL_CHUNK_ROLE | TL_CHUNK_FINISH | TL_CHUNK_USAGE |
+				  TL_CHUNK_PROGRESS | TL_CHUNK_DONE | TL_CHUNK_ERROR;
+
+	if (c->flags & TL_CHUNK_TOKEN)
+		return true;
+	return (c->flags & TL_CHUNK_EMPTY) && !(c->flags & no_token);
+}
+
+bool request_is_streamed(const struct rec_request *r)
+{
+	if (r->body == TL_BODY_SSE || r->body == TL_BODY_JSONL)
+		return true;
+	return r->body != TL_BODY_JSON && (r->stream == 1 || r->n_chunks > 0);
+}
+
+uint64_t request_first_ns(const struct rec_request *r)
+{
+	uint64_t first = r->at_ns[P_REQ_FIRST_BYTE];
+
+	if (first)
+		return first;
+	/* a connection may be far older than the request */
+	for (int p = P_REQ_FIRST_BYTE; p < N_POINTS; p++)
+		if (r->at_ns[p] && (!first || r->at_ns[p] < first))
+			first = r->at_ns[p];
+	if (r->n_chunks && (!first || r->chunks[0].ts_ns < first))
+		first = r->chunks[0].ts_ns;
+	return first;
+}
+
+uint64_t request_last_ns(const struct rec_request *r)
+{
+	uint64_t last = r->at_ns[P_DONE];
+
+	if (last)
+		return last;
+	for (int p = P_REQ_FIRST_BYTE; p < N_POINTS; p++)
+		if (r->at_ns[p] > last)
+			last = r->at_ns[p];
+	if (r->n_chunks && r->chunks[r->n_chunks - 1].ts_ns > last)
+		last = r->chunks[r->n_chunks - 1].ts_ns;
+	return last;
+}
+
+/* -1 when one is unknown, or when they fall the wrong way round: then one of them is another's. */
+static int64_t between(const struct rec_request *r, enum point from, enum point to)
+{
+	uint64_t a = r->at_ns[from], b = r->at_ns[to];
+
+	return a && b && b >= a ? (int64_t)(b - a) : -1;
+}
+
+static uint8_t weaker(uint8_t a, uint8_t b)
+{
+	return a > b ? a : b;
+}
+
+void request_metrics(const struct model_view *v, const struct rec_request *r, struct req_metrics *ret)
+{
+	struct req_metrics m = {
+		.ttft_ns = -1, .tpot_ns = -1, .e2e_ns = -1, .queue_ns = -1, .prefill_ns = -1,
+		.decode_ns = -1, .before_submit_ns = -1, .delivery_ns = -1,
+	};
+
+	(void)v;
+	m.prefill_ns = between(r, P_PREFILL_START, P_FIRST_TOKEN_ENGINE);
+	m.decode_ns = between(r, P_FIRST_TOKEN_ENGINE, P_LAST_TOKEN_ENGINE);
+	if (r->joined_late) {	/* what was before we came, and how much it was, is unknown */
+		*ret = m;
+		return;
+	}
+	m.e2e_ns = between(r, P_REQ_FIRST_BYTE, P_DONE);
+	m.before_submit_ns = between(r, P_REQ_LAST_BYTE, P_SUBMIT);
+	if (r->at_ns[P_SUBMIT]) {
+		m.queue_ns = between(r, P_SUBMIT, P_PREFILL_START);
+		m.queue_prov = weaker(r->prov[P_SUBMIT], r->prov[P_PREFILL_START]);
+	} else {
+		m.queue_ns = between(r, P_REQ_LAST_BYTE, P_PREFILL_START);
+		m.queue_prov = PROV_INFERRED;
+	}
+	if (m.queue_ns < 0)
+		m.queue_prov = PROV_NONE;
+	if (request_is_streamed(r)) {
+		int64_t span = between(r, P_FIRST_TOKEN_WIRE, P_LAST_TOKEN_WIRE);
+
+		m.ttft_ns = between(r, P_REQ_FIRST_BYTE, P_FIRST_TOKEN_WIRE);
+		m.delivery_ns = between(r, P_FIRST_TOKEN_ENGINE, P_FIRST_TOKEN_WIRE);
+		/* parallel answers share the wire: their tokens are not one after another */
+		if (r->n <= 1 && span >= 0 && r->output.prov != PROV_NONE && r->output.n >= 2) {
+			m.tpot_ns = span / (r->output.n - 1);
+			m.tpot_prov = weaker(r->output.prov, weaker(r->prov[P_FIRST_TOKEN_WIRE],
+								    r->prov[P_LAST_TOKEN_WIRE]));
+		}
+	}
+	*ret = m;
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The model's life cycle and its event dispatch. */
+#include "base/vec.h"
+#include "model/state.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const point_names[N_POINTS] = {
+	"conn_open", "req_first_byte", "req_last_byte", "submit", "queued", "scheduled",
+	"prefill_start", "first_token_engine", "headers", "first_chunk", "first_token_wire",
+	"last_token_engine", "last_token_wire", "done", "close",
+};
+const char *const provenance_names[] = { "unknown", "observed", "reported", "inferred" };
+const char *const req_state_names[] = { "open", "complete", "aborted", "error", "truncated" };
+const char *const join_method_names[] = { "none", "task", "slot", "counts", "order" };
+
+int model_grow(void *p, size_t *cap, size_t n, size_t size)
+{
+	void **arr = p;
+	void *q;
+
+	if (n < *cap)
+		return 0;
+	q = vec_grow_(*arr, cap, n + 1, size, SIZE_MAX);
+	if (!q)
+		return -ENOMEM;
+	*arr = q;
+	return 0;
+}
+
+struct model *model__new(const struct model_opts *opts)
+{
+	struct model *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		return NULL;
+	if (opts)
+		m->opts = *opts;
+	if (!m->opts.max_requests)
+		m->opts.max_requests = 1000000;
+	if (!m->opts.max_steps)
+		m->opts.max_steps = 20000000;
+	return m;
+}
+
+void model__free(struct model *m)
+{
+	if (!m)
+		return;
+	for (size_t i = 0; i < m->v.n_requests; i++) {
+		free(m->requests[i].chunks);
+		free(m->requests[i].seqs);
+	}
+	for (size_t i = 0; i < m->v.n_seqs; i++)
+		free(m->seqs[i].visits);
+	for (size_t i = 0; i < m->v.n_engines; i++)
+		free(m->engine_states[i].slots);
+	free(m->requests);
+	free(m->seqs);
+	free(m->steps);
+	free(m->members);
+	free(m->engines);
+	free(m->engine_states);
+	free(m->lost);
+	free(m->by_number);
+	free(m->last_of_conn);
+	free(m->embryos);
+	free(m);
+}
+
+struct rec_engine *model_engine(struct model *m, uint32_t tgid, uint32_t *ret_index)
+{
+	struct rec_engine *e;
+
+	/* Newest first: a pid that was used again belongs to its last owner. */
+	for (size_t i = m->v.n_engines; i-- > 0;)
+		if (m->engines[i].e.hdr.tgid == tgid) {
+			*ret_index = i;
+			return &m->engines[i];
+		}
+	if (GROW(m->engines, m->cap_engines, m->v.n_engines) ||
+	    GROW(m->engine_states, m->cap_engine_states, m->v.n_engines))
+		return NULL;
+	e = &m->engines[m->v.n_engines];
+	memset(e, 0, sizeof(*e));
+	memset(&m->engine_states[m->v.n_engines], 0, sizeof(m->engine_states[0]));
+	e->e.hdr.tgid = tgid;
+	*ret_index = m->v.n_engines++;
+	return e;
+}
+
+static int on_engine(struct model *m, const struct tl_engine *ev)
+{
+	uint32_t index;
+	struct rec_engine *e = model_engine(m, ev->hdr.tgid, &index);
+
+	if (!e)
+		return -ENOMEM;
+	if (e->e.start_ns && e->e.start_ns != ev->start_ns) {
+		/* The pid was used again: keep the old process apart. */
+		e->e.hdr.tgid = 0;
+		e = model_engine(m, ev->hdr.tgid, &index);
+		if (!e)
+			return -ENOMEM;
+	}
+	e->e = *ev;
+	return 0;
+}
+
+static void on_proc(struct model *m, const struct tl_proc *ev)
+{
+	if (ev->what != TL_PROC_EXIT)
+		return;
+	for (size_t i = 0; i < m->v.n_engines; i++)
+		if (m->engines[i].e.hdr.tgid == ev->hdr.tgid)
+			m->engines[i].exit_ns = ev->hdr.ts_ns;
+}
+
+static int on_lost(struct model *m, const struct tl_lost *ev)
+{
+	m->v.n_lost_events += ev->n;
+	if (m->v.n_lost >= 10000)	/* the spans shown; the sum stays exact */
+		return 0;
+	if (GROW(m->lost, m->cap_lost, m->v.n_lost))
+		return -ENOMEM;
+	m->lost[m->v.n_lost++] = (struct rec_lost){ ev->since_ns, ev->hdr.ts_ns, ev->n, ev->where,
+						    ev->what };
+	return 0;
+}
+
+static int on_link(struct model *m, const struct tl_seq_link *ev)
+{
+	if (m->opts.no_task_join && ev->method == TL_LINK_TASK)
+		return 0;
+	if (ev->req && ev->slot < 0)
+		request_on_submit(m, ev);
+	return ev->slot >= 0 ? step_on_launch(m, ev) : 0;
+}
+
+static int dispatch(struct model *m, const struct tl_hdr *ev)
+{
+	switch (ev->kind) {
+	case TL_LOST:
+		return on_lost(m, (const void *)ev);
+	case TL_HOST:
+		m->host = *(const struct tl_host *)ev;
+		m->has_host = true;
+		return 0;
+	case TL_ENGINE:
+		return on_engine(m, (const void *)ev);
+	case TL_PROC:
+		on_proc(m, (const void *)ev);
+		return 0;
+	case TL_CONN:
+		request_on_conn(m, (const void *)ev);
+		return 0;
+	case TL_REQ_BEGIN:
+		return request_on_begin(m, (const void *)ev);
+	case TL_REQ_FACTS:
+		return request_on_facts(m, (const void *)ev);
+	case TL_RESP_BEGIN:
+		return request_on_resp(m, (const void *)ev);
+	case TL_CHUNK:
+		return request_on_chunk(m, (const void *)ev);
+	case TL_USAGE:
+		return request_on_usage(m, (const void *)ev);
+	case TL_REQ_END:
+		return request_on_end(m, (const void *)ev);
+	case TL_STEP:
+		return step_on_step(m, (const void *)ev);
+	case TL_SEQ_BEGIN:
+		return step_on_seq_begin(m, (const void *)ev);
+	case TL_SEQ_END:
+		return step_on_seq_end(m, (const void *)ev);
+	case TL_SEQ_LINK:
+		return on_link(m, (const void *)ev);
+	case TL_SELF:
+		m->self = *(const struct tl_self *)ev;
+		m->has_self = true;
+		return 0;
+	case TL_CAPTURE_END:
+		m->v.stop = ((const struct tl_capture_end *)ev)->why;
+		return 0;
+	default:
+		m->v.n_unknown++;
+		return 0;
+	}
+}
+
+int model__feed(struct model *m, const struct tl_hdr *ev)
+{
+	int err;
+
+	m->v.n_events++;
+	/* The observer's own bookkeeping is no part of what was observed. */
+	if (ev->kind != TL_SELF) {
+		if (!m->v.t0_ns)
+			m->v.t0_ns = ev->ts_ns;
+		if (ev->ts_ns > m->v.t1_ns)
+			m->v.t1_ns = ev->ts_ns;
+	}
+	err = dispatch(m, ev);
+	if (err)
+		m->v.n_lost_events++;
+	return err;
+}
+
+int model__finish(struct model *m)
+{
+	int err;
+
+	if (m->finished)
+		return 0;
+	request_finish_all(m);
+	err = join_rest(m);
+	if (err)
+		return err;
+	join_points(m);
+	m->finished = true;
+	return 0;
+}
+
+void model__view(const struct model *m, struct model_view *ret)
+{
+	*ret = m->v;
+	ret->host = m->has_host ? &m->host : NULL;
+	ret->self = m->has_self ? &m->self : NULL;
+	ret->requests = m->requests;
+	ret->seqs = m->seqs;
+	ret->steps = m->steps;
+	ret->members = m->members;
+	ret->engines = m->engines;
+	ret->lost = m->lost;
+}

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests: what the wire says about each exchange, from its first byte to its end. */
+#include "model/state.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void set_point(struct rec_request *r, enum point p, uint64_t ns, enum provenance prov)
+{
+	if (r->at_ns[p])
+		return;		/* points are firsts; the lasts are written directly */
+	r->at_ns[p] = ns;
+	r->prov[p] = prov;
+}
+
+static void set_last(struct rec_request *r, enum point p, uint64_t ns)
+{
+	r->at_ns[p] = ns;
+	r->prov[p] = PROV_OBSERVED;
+}
+
+struct rec_request *request_find(struct model *m, uint32_t req)
+{
+	uint32_t at;
+
+	if (req >= m->n_by_number)
+		return NULL;
+	at = m->by_number[req];
+	return at == REQ_NOWHERE || at >= REQ_EMBRYO ? NULL : &m->requests[at - 1];
+}
+
+static struct rec_request *embryo_find(struct model *m, uint32_t req)
+{
+	if (req >= m->n_by_number || m->by_number[req] != REQ_EMBRYO)
+		return NULL;
+	for (size_t i = 0; i < m->n_embryos; i++)
+		if (m->embryos[i].req == req)
+			return &m->embryos[i];
+	return NULL;
+}
+
+static int set_number(struct model *m, uint32_t req, uint32_t at)
+{
+	if (req > m->n_by_number + (1u << 20))
+		return 0;	/* numbers run from 1 without such holes: a damaged event */
+	while (m->n_by_number <= req) {
+		if (GROW(m->by_number, m->cap_by_number, m->n_by_number))
+			return -ENOMEM;
+		m->by_number[m->n_by_number++] = REQ_NOWHERE;
+	}
+	m->by_number[req] = at;
+	return 0;
+}
+
+static int set_last_of_conn(struct model *m, uint32_t conn, uint32_t at)
+{
+	if (conn > m->n_last_of_conn + (1u << 20))
+		return 0;
+	while (m->n_last_of_conn <= conn) {
+		if (GROW(m->last_of_conn, m->cap_last_of_conn, m->n_last_of_conn))
+			return -ENOMEM;
+		m->last_of_conn[m->n_last_of_conn++] = 0;
+	}
+	m->last_of_conn[conn] = at;
+	return 0;
+}
+
+/* Puts a request among those that are kept. */
+static int keep(struct model *m, const struct rec_request *r)
+{
+	int err;
+
+	if (m->v.n_requests >= m->opts.max_requests) {
+		m->v.n_requests_not_kept++;
+		return set_number(m, r->req, REQ_NOT_KEPT);
+	}
+	if (GROW(m->requests, m->cap_requests, m->v.n_requests))
+		return -ENOMEM;
+	err = set_number(m, r->req, m->v.n_requests + 1);
+	if (err)
+		return err;
+	err = set_last_of_conn(m, r->conn, m->v.n_requests + 1);
+	if (err)
+		return err;
+	m->requests[m->v.n_requests++] = *r;
+	return 0;
+}
+
+static void drop_embryo(struct model *m, struct rec_request *r)
+{
+	*r = m->embryos[--m->n_embryos];
+}
+
+/* The request of an event that only exchanges with an LLM have: an embryo grows up. */
+static struct rec_request *find_or_raise(struct model *m, uint32_t req, int *ret_err)
+{
+	struct rec_request *r = request_find(m, req);
+	struct rec_request *young;
+
+	*ret_err = 0;
+	if (r)
+		return r;
+	young = embryo_find(m, req);
+	if (!young)
+		return NULL;
+	*ret_err = keep(m, young);
+	if (*ret_err)
+		return NULL;
+	drop_embryo(m, young);
+	return request_find(m, req);
+}
+
+int request_on_begin(struct model *m, const struct tl_req_begin *e)
+{
+	struct rec_request r = {
+		.req = e->req, .conn = e->conn, .api = e->hdr.flags & 0xff, .stream = -1, .n = 1,
+		.max_tokens = -1, .reported_slot = -1, .task = -1,
+		.joined_late = e->hdr.flags & TL_F_JOINED,
+	};
+
+	if (!model_engine(m, e->hdr.tgid, &r.engine))
+		return -ENOMEM;
+	if (e->conn_open_ns)
+		set_point(&r, P_CONN_OPEN, e->conn_open_ns, PROV_OBSERVED);
+	if (!r.joined_late) {
+		set_point(&r, P_REQ_FIRST_BYTE, e->hdr.ts_ns, PROV_OBSERVED);
+		if (r.api == TL_API_OTHER) {
+			m->v.n_other_requests++;
+			return set_number(m, r.req, REQ_IS_OTHER);
+		}
+		return keep(m, &r);
+	}
+	if (GROW(m->embryos, m->cap_embryos, m->n_embryos))
+		return -ENOMEM;
+	m->embryos[m->n_embryos++] = r;
+	return set_number(m, r.req, REQ_EMBRYO);
+}
+
+int request_on_facts(struct model *m, const struct tl_req_facts *e)
+{
+	struct rec_request *r = request_find(m, e->req);
+
+	if (!r)
+		return 0;
+	r->api = e->api;
+	r->stream = e->stream < 0 ? 0 : e->stream;
+	r->max_tokens = e->max_tokens;
+	r->n = e->n ? e->n : 1;
+	r->method = e->method;
+	r->body_bytes = e->body_bytes;
+	memcpy(r->path, e->path, sizeof(r->path));
+	memcpy(r->model, e->model, sizeof(r->model));
+	memcpy(r->x_request_id, e->x_request_id, sizeof(r->x_request_id));
+	memcpy(r->traceparent, e->traceparent, sizeof(r->traceparent));
+	set_point(r, P_REQ_LAST_BYTE, e->hdr.ts_ns, PROV_OBSERVED);
+	return 0;
+}
+
+int request_on_resp(struct model *m, const struct tl_resp_begin *e)
+{
+	struct rec_request *r = request_find(m, e->req);
+
+	if (!r)
+		r = embryo_find(m, e->req);
+	if (!r)
+		return 0;
+	r->status = e->status;
+	r->body = e->body;
+	if (r->stream < 0 && e->body == TL_BODY_SSE)
+		r->stream = 1;
+	set_point(r, P_HEADERS, e->hdr.ts_ns, PROV_OBSERVED);
+	return 0;
+}
+
+/* May this chunk hold a token? Text, reasoning and tool pieces do; an empty piece of text does
+ * unless it came with something that explains it. */
+static bool maybe_token(uint32_t flags)
+{
+	if (flags & TL_CHUNK_TOKEN)
+		return true;
+	return (flags & TL_CHUNK_EMPTY) && !(flags & (TL_CHUNK_ROLE | TL_CHUNK_FINISH | TL_CHUNK_USAGE |
+						      TL_CHUNK_PROGRESS | TL_CHUNK_DONE));
+}
+
+int request_on_chunk(struct model *m, const struct tl_chunk *e)
+{
+	int err;
+	struct rec_request *r = find_or_raise(m, e->req, &err);
+
+	if (!r)
+		return err;
+	r->stream = 1;
+	if (!r->joined_late)
+		set_point(r, P_FIRST_CHUNK, e->hdr.ts_ns, PROV_OBSERVED);
+	if (e->hdr.flags & TL_CHUNK_PROGRESS)
+		r->n_progress++;
+	if (e->hdr.flags & TL_CHUNK_ERROR)
+		r->finish = TL_FINISH_ERROR;
+	if (e->hdr.flags & TL_CHUNK_DONE)
+		set_last(r, P_DONE, e->hdr.ts_ns);
+	if (!maybe_token(e->hdr.flags))
+		return 0;
+	if (GROW(r->chunks, r->cap_chunks, r->n_chunks))
+		return -ENOMEM;
+	r->chunks[r->n_chunks++] = (struct rec_chunk){
+		e->hdr.ts_ns, e->hdr.flags & 0xffff, e->write_us,
+		e->n_tokens < UINT16_MAX ? e->n_tokens : UINT16_MAX,
+	};
+	r->n_tokens_wire += e->n_tokens ? e->n_tokens : 1;
+	if (!r->joined_late)
+		set_point(r, P_FIRST_TOKEN_WIRE, e->hdr.ts_ns, PROV_OBSERVED);
+	set_last(r, P_LAST_TOKEN_WIRE, e->hdr.ts_ns);
+	return 0;
+}
+
+static void set_count(struct rec_count *c, uint32_t known, uint32_t flag, uint32_t n)
+{
+	if (known & flag)
+		*c = (struct rec_count){ n, PROV_REPORTED };
+}
+
+int request_on_usage(struct model *m, const struct tl_usage *e)
+{
+	int err;
+	struct rec_request *r = find_or_raise(m, e->req, &err);
+	uint32_t known = e->hdr.flags;
+
+	if (!r)
+		return err;
+	set_count(&r->prompt, known, TL_USAGE_PROMPT, e->prompt);
+	set_count(&r->cached, known, TL_USAGE_CACHED, e->cached);
+	set_count(&r->output, known, TL_USAGE_OUTPUT, e->output);
+	set_count(&r->reasoning, known, TL_USAGE_REASONING, e->reasoning);
+	if (known & TL_USAGE_PREFILL_TIME)
+		r->reported_prefill_ns = e->prefill_ns;
+	if (known & TL_USAGE_DECODE_TIME)
+		r->reported_decode_ns = e->decode_ns;
+	if (known & TL_USAGE_SLOT)
+		r->reported_slot = e->slot;
+	if (e->finish)
+		r->finish = e->finish;
+	if (e->id[0])
+		memcpy(r->id, e->id, sizeof(r->id));
+	return 0;
+}
+
+static enum req_state state_at_end(const struct rec_request *r, uint16_t how)
+{
+	switch (how) {
+	case TL_END_COMPLETE:
+		if (r->status >= 400 || r->finish == TL_FINISH_ERROR)
+			return REQ_ERROR;
+		return r->joined_late ? REQ_TRUNCATED : REQ_COMPLETE;
+	case TL_END_CLIENT:
+		return REQ_ABORTED;
+	case TL_END_SERVER:
+		return REQ_ERROR;
+	default:
+		return REQ_TRUNCATED;
+	}
+}
+
+int request_on_end(struct model *m, const struct tl_req_end *e)
+{
+	struct rec_request *r = request_find(m, e->req);
+
+	if (!r) {
+		r = embryo_find(m, e->req);
+		if (!r)
+			return 0;
+		/* Joined late and no sign of an LLM until its end: some other exchange. */
+		m->v.n_other_requests++;
+		drop_embryo(m, r);
+		return set_number(m, e->req, REQ_IS_OTHER);
+	}
+	if (e->status)
+		r->status = e->status;
+	r->how_ended = e->how;
+	r->state = state_at_end(r, e->how);
+	r->bytes_in = e->bytes_in;
+	r->bytes_out = e->bytes_out;
+	if (e->how == TL_END_COMPLETE)
+		set_point(r, P_DONE, e->hdr.ts_ns, PROV_OBSERVED);
+	else if (e->how == TL_END_CLIENT || e->how == TL_END_SERVER)
+		set_point(r, P_CLOSE, e->hdr.ts_ns, PROV_OBSERVED);
+	return 0;
+}
+
+void request_on_conn(struct model *m, const struct tl_conn *e)
+{
+	uint32_t at;
+
+	if (e->what == TL_CONN_OPEN) {
+		m->v.n_conns++;
+		m->v.n_conns_open++;
+		return;
+	}
+	if (m->v.n_conns_open)
+		m->v.n_conns_open--;
+	if (e->conn >= m->n_last_of_conn)
+		return;
+	at = m->last_of_conn[e->conn];
+	if (at)
+		set_point(&m->requests[at - 1], P_CLOSE, e->hdr.ts_ns, PROV_OBSERVED);
+}
+
+void request_on_submit(struct model *m, const struct tl_seq_link *e)
+{
+	struct rec_request *r = request_find(m, e->req);
+
+	if (!r)
+		return;
+	if (r->task < 0)
+		r->task = e->task;
+	set_point(r, P_SUBMIT, e->hdr.ts_ns, PROV_OBSERVED);
+	set_point(r, P_QUEUED, e->hdr.ts_ns, PROV_OBSERVED);
+}
+
+void request_finish_all(struct model *m)
+{
+	for (size_t i = 0; i < m->v.n_requests; i++)
+		if (m->requests[i].state == REQ_OPEN) {
+			m->requests[i].state = REQ_TRUNCATED;
+			m->requests[i].how_ended = TL_END_CAPTURE;
+		}
+	m->v.n_other_requests += m->n_embryos;
+	m->n_embryos = 0;
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside of the model: what its files share and nobody else sees. */
+#ifndef TL_MODEL_STATE_H
+#define TL_MODEL_STATE_H
+
+#include "model/model.h"
+
+/* Where a request number leads. */
+enum { REQ_NOWHERE = 0, REQ_IS_OTHER = UINT32_MAX, REQ_NOT_KEPT = UINT32_MAX - 1,
+       REQ_EMBRYO = UINT32_MAX - 2 };
+
+/* What the model knows of one slot of one engine. */
+struct slot_state {
+	uint32_t seq;		/* index + 1 of the sequence on it, 0: none */
+};
+
+struct engine_state {
+	struct slot_state *slots;	/* by slot number */
+	size_t n_slots, cap_slots;
+};
+
+enum { MAX_SLOT = 1 << 20 };	/* slot numbers above are counted and skipped */
+
+/* Growable arrays of the model: `n` used of `cap`. */
+struct model {
+	struct model_opts opts;
+	struct model_view v;	/* the counters; its pointers are set by model__view */
+
+	struct tl_host host;
+	struct tl_self self;
+	bool has_host, has_self, finished;
+
+	struct rec_request *requests;
+	size_t cap_requests;
+	struct rec_sequence *seqs;
+	size_t cap_seqs;
+	struct rec_step *steps;
+	size_t cap_steps;
+	struct rec_member *members;
+	size_t cap_members;
+	struct rec_engine *engines;
+	struct engine_state *engine_states;
+	size_t cap_engines, cap_engine_states;
+	struct rec_lost *lost;
+	size_t cap_lost;
+
+	uint32_t *by_number;	/* request number -> index + 1, or one of REQ_* */
+	size_t n_by_number, cap_by_number;
+	uint32_t *last_of_conn;	/* connection number -> index + 1 of its last request */
+	size_t n_last_of_conn, cap_last_of_conn;
+
+	/* Requests joined late, not yet known to be of an LLM: at most one per connection. */
+	struct rec_request *embryos;
+	size_t n_embryos, cap_embryos;
+};
+
+/* Makes room for n + 1 elements of `size` bytes in *p. Returns 0 or -ENOMEM. */
+int model_grow(void *p, size_t *cap, size_t n, size_t size);
+#define GROW(arr, cap, n) model_grow(&(arr), &(cap), (n), sizeof(*(arr)))
+
+/* The engine of a process; made known if it is not yet. NULL: out of memory. */
+struct rec_engine *model_engine(struct model *m, uint32_t tgid, uint32_t *ret_index);
+
+/* requests.c: 0 or -ENOMEM */
+int request_on_begin(struct model *m, const struct tl_req_begin *e);
+int request_on_facts(struct model *m, const struct tl_req_facts *e);
+int request_on_resp(struct model *m, const struct tl_resp_begin *e);
+int request_on_chunk(struct model *m, const struct tl_chunk *e);
+int request_on_usage(struct model *m, const struct tl_usage *e);
+int request_on_end(struct model *m, const struct tl_req_end *e);
+void request_on_conn(struct model *m, const struct tl_conn *e);
+void request_on_submit(struct model *m, const struct tl_seq_link *e);
+/* The kept request with this number, NULL: none. */
+struct rec_request *request_find(struct model *m, uint32_t req);
+void request_finish_all(struct model *m);
+
+/* steps.c: 0 or -ENOMEM */
+int step_on_step(struct model *m, const struct tl_step *e);
+int step_on_seq_begin(struct model *m, const struct tl_seq_begin *e);
+int step_on_seq_end(struct model *m, const struct tl_seq_end *e);
+int step_on_launch(struct model *m, const struct tl_seq_link *e);
+
+/* join.c: 0 or -ENOMEM */
+int join_request(struct model *m, uint32_t req_index, uint32_t seq_index, enum join_method method,
+		 unsigned confidence_pct, unsigned rivals);
+int join_rest(struct model *m);		/* the weaker methods, for what is still apart */
+void join_points(struct model *m);	/* engine-side points and counts of joined requests */
+
+#endif

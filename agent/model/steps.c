@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Steps and sequences: what the engine computed, slot by slot. */
+#include "model/state.h"
+
+#include <errno.h>
+#include <string.h>
+
+static struct slot_state *slot_of(struct model *m, uint32_t engine, uint32_t slot)
+{
+	struct engine_state *es = &m->engine_states[engine];
+
+	if (slot >= MAX_SLOT)
+		return NULL;
+	while (es->n_slots <= slot) {
+		if (GROW(es->slots, es->cap_slots, es->n_slots))
+			return NULL;
+		es->slots[es->n_slots++].seq = 0;
+	}
+	return &es->slots[slot];
+}
+
+static struct rec_sequence *current(struct model *m, const struct slot_state *s)
+{
+	return s->seq ? &m->seqs[s->seq - 1] : NULL;
+}
+
+/* Puts a new sequence on the slot; the one before it is over. NULL: out of memory. */
+static struct rec_sequence *sequence_new(struct model *m, uint32_t engine, uint32_t slot,
+					 struct slot_state *s, uint64_t ns)
+{
+	struct rec_sequence *q = current(m, s);
+
+	if (q)
+		q->ended = true;
+	if (GROW(m->seqs, m->cap_seqs, m->v.n_seqs))
+		return NULL;
+	q = &m->seqs[m->v.n_seqs++];
+	*q = (struct rec_sequence){ .id = m->v.n_seqs, .engine = engine, .slot = slot,
+				    .begin_ns = ns, .kept = -1, .task = -1 };
+	s->seq = m->v.n_seqs;
+	return q;
+}
+
+int step_on_launch(struct model *m, const struct tl_seq_link *e)
+{
+	uint32_t engine;
+	struct rec_sequence *q;
+	struct rec_request *r;
+	struct slot_state *s;
+
+	if (!model_engine(m, e->hdr.tgid, &engine))
+		return -ENOMEM;
+	s = slot_of(m, engine, e->slot);
+	if (!s)
+		return -ENOMEM;
+	q = sequence_new(m, engine, e->slot, s, e->hdr.ts_ns);
+	if (!q)
+		return -ENOMEM;
+	q->task = e->task;
+	r = request_find(m, e->req);
+	if (!r)
+		return 0;
+	if (!r->at_ns[P_SCHEDULED]) {
+		r->at_ns[P_SCHEDULED] = e->hdr.ts_ns;
+		r->prov[P_SCHEDULED] = PROV_OBSERVED;
+	}
+	return join_request(m, r - m->requests, s->seq - 1,
+			    e->method == TL_LINK_SLOT ? JOIN_SLOT : JOIN_TASK, 100, 0);
+}
+
+int step_on_seq_begin(struct model *m, const struct tl_seq_begin *e)
+{
+	uint32_t engine;
+	struct rec_sequence *q;
+	struct slot_state *s;
+
+	if (!model_engine(m, e->hdr.tgid, &engine))
+		return -ENOMEM;
+	s = slot_of(m, engine, e->slot);
+	if (!s)
+		return -ENOMEM;
+	/* A launch seen just before made the sequence; otherwise this is its first sign. */
+	q = current(m, s);
+	if (!q || q->ended || q->n_visits || q->kept >= 0) {
+		q = sequence_new(m, engine, e->slot, s, e->hdr.ts_ns);
+		if (!q)
+			return -ENOMEM;
+	}
+	q->kept = e->kept;
+	return 0;
+}
+
+int step_on_seq_end(struct model *m, const struct tl_seq_end *e)
+{
+	uint32_t engine;
+	struct slot_state *s;
+
+	if (!model_engine(m, e->hdr.tgid, &engine))
+		return -ENOMEM;
+	s = slot_of(m, engine, e->slot);
+	if (s && s->seq)
+		m->seqs[s->seq - 1].ended = true;
+	return 0;
+}
+
+static int add_visit(struct rec_sequence *q, const struct rec_visit *v)
+{
+	if (GROW(q->visits, q->cap_visits, q->n_visits))
+		return -ENOMEM;
+	q->visits[q->n_visits++] = *v;
+	if (v->phase == TL_PREFILL)
+		q->n_prefill += v->n_tokens;
+	else
+		q->n_decode += v->n_tokens;
+	q->n_out += v->n_out;
+	return 0;
+}
+
+/* The sequence that a step's member belongs to: the one on its slot, or one whose start we missed. */
+static int sequence_for(struct model *m, uint32_t engine, const struct tl_member *mem, uint64_t ns,
+			uint32_t *ret_index)
+{
+	struct slot_state *s = slot_of(m, engine, mem->slot);
+	struct rec_sequence *q;
+
+	if (!s)
+		return -ENOMEM;
+	q = current(m, s);
+	if (!q || q->ended) {
+		q = sequence_new(m, engine, mem->slot, s, ns);
+		if (!q)
+			return -ENOMEM;
+		q->joined_late = true;
+	}
+	*ret_index = s->seq - 1;
+	return 0;
+}
+
+int step_on_step(struct model *m, const struct tl_step *e)
+{
+	struct rec_step *st;
+	uint32_t engine, index = m->v.n_steps;
+	int err;
+
+	if (e->result)
+		return 0;	/* nothing was computed; the engine tries again */
+	if (m->v.n_steps >= m->opts.max_steps) {
+		m->v.n_steps_not_kept++;
+		return 0;
+	}
+	if (!model_engine(m, e->hdr.tgid, &engine) || GROW(m->steps, m->cap_steps, m->v.n_steps))
+		return -ENOMEM;
+	st = &m->steps[m->v.n_steps++];
+	*st = (struct rec_step){ e->hdr.ts_ns, e->end_ns, engine, m->v.n_members, 0, e->n_tokens };
+	for (unsigned i = 0; i < e->n_members; i++) {
+		const struct tl_member *mem = &e->members[i];
+		struct rec_visit v = { index, mem->n_tokens, mem->n_out, mem->phase,
+				       mem->flags & TL_MEMBER_GUESS };
+		uint32_t seq;
+
+		if (mem->slot >= MAX_SLOT)
+			continue;
+		err = sequence_for(m, engine, mem, e->hdr.ts_ns, &seq);
+		if (!err)
+			err = add_visit(&m->seqs[seq], &v);
+		if (err || GROW(m->members, m->cap_members, m->v.n_members))
+			return -ENOMEM;
+		m->members[m->v.n_members++] = (struct rec_member){ seq, mem->n_tokens, mem->phase,
+								    v.guess, mem->n_out };
+		st->n_members++;
+	}
+	return 0;
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Numbers over all requests: percentiles by selection, rates over interval unions, coverage. */
+#include "model/summary.h"
+#include "base/pct.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What all rows of a summary are made from: one entry per request, and the gaps of all of them in
+ * the order of the requests, so that a length class is a few ranges of one array. */
+struct req_row {
+	struct req_metrics m;
+	int in_class, out_class;
+	bool counted;			/* error responses are not */
+	size_t token_gaps, chunk_gaps;	/* how many */
+};
+
+struct work {
+	const struct model_view *v;
+	struct req_row *rows;
+	uint64_t *token_gaps, *chunk_gaps;
+	uint64_t *scratch;
+	struct span { uint64_t t0, t1; } *lost;	/* sorted, joined */
+	size_t n_lost;
+};
+
+static void work__free(struct work *w)
+{
+	free(w->rows);
+	free(w->token_gaps);
+	free(w->chunk_gaps);
+	free(w->scratch);
+	free(w->lost);
+}
+
+/* ---- spans in which the kernel side lost events ---- */
+
+static int span_cmp(const void *a, const void *b)
+{
+	const struct span *x = a, *y = b;
+
+	return (x->t0 > y->t0) - (x->t0 < y->t0);
+}
+
+static int collect_lost(struct work *w)
+{
+	const struct model_view *v = w->v;
+	size_t n = 0;
+
+	if (!v->n_lost)
+		return 0;
+	w->lost = malloc(v->n_lost * sizeof(*w->lost));
+	if (!w->lost)
+		return -ENOMEM;
+	for (size_t i = 0; i < v->n_lost; i++) {
+		const struct rec_lost *l = &v->lost[i];
+
+		/* the others concern one connection or one table, not whatever happened then */
+		if (l->where == TL_LOST_RING || l->where == TL_LOST_SCRATCH)
+			w->lost[n++] = (struct span){ l->since_ns, l->until_ns };
+	}
+	qsort(w->lost, n, sizeof(*w->lost), span_cmp);
+	for (size_t i = 0; i < n; i++) {
+		struct span *last = w->n_lost ? &w->lost[w->n_lost - 1] : NULL;
+
+		if (!last || w->lost[i].t0 > last->t1)
+			w->lost[w->n_lost++] = w->lost[i];
+		else if (w->lost[i].t1 > last->t1)
+			last->t1 = w->lost[i].t1;
+	}
+	return 0;
+}
+
+static bool hit_by_loss(const struct work *w, uint64_t t0, uint64_t t1)
+{
+	size_t lo = 0, hi = w->n_lost;
+
+	while (lo < hi) {	/* the first span that ends at or behind t0 */
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (w->lost[mid].t1 < t0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < w->n_lost && w->lost[lo].t0 <= t1;
+}
+
+/* ---- gaps ---- */
+
+static size_t sequence_gaps(const struct work *w, const struct rec_sequence *s, uint64_t *gaps,
+			    struct summary *ret)
+{
+	uint64_t last = 0;
+	size_t n = 0;
+
+	for (size_t i = 0; i < s->n_visits; i++) {
+		uint64_t end = w->v->steps[s->visits[i].step].t1_ns;
+
+		if (!s->visits[i].n_out)
+			continue;
+		if (s->visits[i].n_out > 1)
+			ret->n_multi_token_steps++;
+		if (last && hit_by_loss(w, last, end))
+			ret->n_gaps_lost++;
+		else if (last)
+			gaps[n++] = end - last;
+		last = end;
+	}
+	return n;
+}
+
+static size_t chunk_gaps(const struct work *w, const struct rec_request *r, uint64_t *gaps,
+			 struct summary *ret)
+{
+	uint64_t last = 0;
+	size_t n = 0;
+
+	if (r->n > 1 || !request_is_streamed(r))
+		return 0;
+	for (size_t i = 0; i < r->n_chunks; i++) {
+		uint64_t ts = r->chunks[i].ts_ns;
+
+		if (!chunk_is_token(&r->chunks[i]))
+			continue;
+		if (last && hit_by_loss(w, last, ts))
+			ret->n_gaps_lost++;
+		else if (last)
+			gaps[n++] = ts - last;
+		last = ts;
+	}
+	return n;
+}
+
+static uint64_t *gaps__new(size_t n)
+{
+	return malloc((n ? n : 1) * sizeof(uint64_t));
+}
+
+static int collect_requests(struct work *w, struct summary *ret)
+{
+	const struct model_view *v = w->v;
+	size_t max_token = 0, max_chunk = 0, n_token = 0, n_chunk = 0;
+
+	for (size_t i = 0; i < v->n_requests; i++) {
+		const struct rec_request *r = &v->requests[i];
+
+		max_chunk += r->n_chunks;
+		for (size_t j = 0; j < r->n_seqs; j++)
+			max_token += v->seqs[r->seqs[j]].n_visits;
+	}
+	w->rows = calloc(v->n_requests ? v->n_requests : 1, sizeof(*w->rows));
+	w->token_gaps = gaps__new(max_token);
+	w->chunk_gaps = gaps__new(max_chunk);
+	w->scratch = gaps__new(max_token > max_chunk ? max_token : max_chunk > v->n_requests ?
+			       max_chunk : v->n_requests);
+	if (!w->rows || !w->token_gaps || !w->chunk_gaps || !w->scratch)
+		return -ENOMEM;
+	for (size_t i = 0; i < v->n_requests; i++) {
+		const struct rec_request *r = &v->requests[i];
+		struct req_row *row = &w->rows[i];
+
+		request_metrics(v, r, &row->m);
+		row->in_class = len_class(&r->prompt);
+		row->out_class = len_class(&r->output);
+		row->counted = r->state != REQ_ERROR;
+		if (!row->counted)
+			continue;
+		for (size_t j = 0; j < r->n_seqs; j++)
+			row->token_gaps += sequence_gaps(w, &v->seqs[r->seqs[j]],
+					w->token_gaps + n_token + row->token_gaps, ret);
+		row->chunk_gaps = chunk_gaps(w, r, w->chunk_gaps + n_chunk, ret);
+		n_token += row->token_gaps;
+		n_chunk += row->chunk_gaps;
+	}
+	return 0;
+}
+
+/* ---- rows of percentiles ---- */
+
+static void dist_of(uint64_t *values, size_t n, struct dist *ret)
+{
+	*ret = (struct dist){ .n = n };
+	if (!n)
+		return;
+	ret->p50 = pct_u64(values, n, 500);
+	ret->p90 = pct_u64(values, n, 900);
+	ret->p99 = pct_u64(values, n, 990);
+	ret->max = pct_u64(values, n, 1000);
+}
+
+/* One metric of the chosen requests; `offset` is where it lies in struct req_metrics. */
+static void metric_dist(struct work *w, const bool *chosen, size_t offset, struct dist *ret)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < w->v->n_requests; i++) {
+		int64_t value;
+
+		if (!chosen[i])
+			continue;
+		memcpy(&value, (const char *)&w->rows[i].m + offset, sizeof(value));
+		if (value >= 0)
+			w->scratch[n++] = (uint64_t)value;
+	}
+	dist_of(w->scratch, n, ret);
+}
+
+static void gap_dist(struct work *w, const bool *chosen, const uint64_t *gaps, size_t n_offset,
+		     struct dist *ret)
+{
+	size_t n = 0, at = 0;
+
+	for (size_t i = 0; i < w->v->n_requests; i++) {
+		size_t n_gaps;
+
+		memcpy(&n_gaps, (const char *)&w->rows[i] + n_offset, sizeof(n_gaps));
+		if (chosen[i]) {
+			memcpy(w->scratch + n, gaps + at, n_gaps * sizeof(*gaps));
+			n += n_gaps;
+		}
+		at += n_gaps;
+	}
+	dist_of(w->scratch, n, ret);
+}
+
+static void fill_row(struct work *w, const bool *chosen, struct summary_row *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	for (size_t i = 0; i < w->v->n_requests; i++)
+		ret->n_requests += chosen[i];
+	if (!ret->n_requests)
+		return;
+	metric_dist(w, chosen, offsetof(struct req_metrics, ttft_ns), &ret->ttft);
+	metric_dist(w, chosen, offsetof(struct req_metrics, tpot_ns), &ret->tpot);
+	metric_dist(w, chosen, offsetof(struct req_metrics, e2e_ns), &ret->e2e);
+	metric_dist(w, chosen, offsetof(struct req_metrics, queue_ns), &ret->queue);
+	metric_dist(w, chosen, offsetof(struct req_metrics, prefill_ns), &ret->prefill);
+	gap_dist(w, chosen, w->token_gaps, offsetof(struct req_row, token_gaps), &ret->itl_token);
+	gap_dist(w, chosen, w->chunk_gaps, offsetof(struct req_row, chunk_gaps), &ret->itl_chunk);
+}
+
+static int fill_rows(struct work *w, struct summary *ret)
+{
+	size_t n = w->v->n_requests;
+	bool *chosen = calloc(n ? n : 1, sizeof(*chosen));
+
+	if (!chosen)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		chosen[i] = w->rows[i].counted;
+	fill_row(w, chosen, &ret->all);
+	for (int c = 0; c < N_LEN_CLASSES; c++) {
+		for (size_t i = 0; i < n; i++)
+			chosen[i] = w->rows[i].counted && w->rows[i].in_class == c;
+		fill_row(w, chosen, &ret->by_input[c]);
+		for (size_t i = 0; i < n; i++)
+			chosen[i] = w->rows[i].counted && w->rows[i].out_class == c;
+		fill_row(w, chosen, &ret->by_output[c]);
+	}
+	free(chosen);
+	return 0;
+}
+
+/* ---- tokens, states, coverage ---- */
+
+/* Output tokens that fell into the capture: what a request had before we came does not count. */
+static uint64_t tokens_in_capture(const struct model_view *v, const struct rec_request *r)
+{
+	uint64_t n = 0;
+
+	if (!r->joined_late && r->output.prov != PROV_NONE)
+		return r->output.n;
+	for (size_t j = 0; j < r->n_seqs; j++)
+		n += v->seqs[r->seqs[j]].n_out;
+	if (r->output.prov != PROV_NONE && n > r->output.n)
+		n = r->output.n;
+	return n > r->n_tokens_wire ? n : r->n_tokens_wire;
+}
+
+static void count_requests(const struct model_view *v, struct summary *ret)
+{
+	uint64_t first = 0, last = 0;
+
+	for (size_t i = 0; i < v->n_requests; i++) {
+		const struct rec_request *r = &v->requests[i];
+		uint64_t t0 = request_first_ns(r), t1 = request_last_ns(r);
+
+		ret->n_state[r->state]++;
+		if (r->state != REQ_ERROR && !request_is_streamed(r))
+			ret->n_non_streaming++;
+		ret->output_tokens += tokens_in_capture(v, r);
+		if (r->prompt.prov != PROV_NONE)
+			ret->prompt_tokens += r->prompt.n;
+		if (r->cached.prov != PROV_NONE)
+			ret->cached_tokens += r->cached.n;
+		if (t0 && (!first || t0 < first))
+			first = t0;
+		if (t1 > last)
+			last = t1;
+	}
+	ret->wall_ns = last > first ? last - first : 0;
+	for (size_t i = 0; i < v->n_seqs; i++)
+		ret->n_joins[v->seqs[i].req ? v->seqs[i].join : JOIN_NONE]++;
+}
+
+static void count_steps(const struct model_view *v, struct summary *ret)
+{
+	uint64_t matched = 0;
+
+	ret->steps_seen = v->n_steps;
+	for (size_t i = 0; i < v->n_steps; i++) {
+		const struct rec_step *s = &v->steps[i];
+
+		ret->steps_with_members += s->n_members > 0;
+		ret->tokens_in_steps += s->n_tokens;
+		for (uint32_t j = 0; j < s->n_members; j++) {
+			const struct rec_member *m = &v->members[s->first_member + j];
+
+			if (v->seqs[m->seq].req)
+				matched += m->n_tokens;
+		}
+	}
+	ret->matched_tokens_pct = ret->tokens_in_steps ?
+		100.0 * (double)matched / (double)ret->tokens_in_steps : -1;
+}
+
+/* ---- busy time and batch size: summary_time.c ---- */
+
+int summarise(const struct model_view *v, struct summary *ret)
+{
+	struct work w = { .v = v };
+	int err;
+
+	memset(ret, 0, sizeof(*ret));
+	count_requests(v, ret);
+	count_steps(v, ret);
+	err = summary_time(v, ret);
+	if (!err)
+		err = collect_lost(&w);
+	if (!err)
+		err = collect_requests(&w, ret);
+	if (!err)
+		err = fill_rows(&w, ret);
+	work__free(&w);
+	ret->tok_per_s_wall = ret->wall_ns ?
+		(double)ret->output_tokens * 1e9 / (double)ret->wall_ns : -1;
+	ret->tok_per_s_busy = ret->busy_ns ?
+		(double)ret->output_tokens * 1e9 / (double)ret->busy_ns : -1;
+	return err;
+}
