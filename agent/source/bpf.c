@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loads the BPF programs, attaches them, and keeps the set of targets. */
+#include "net.skel.h"
+#include "source/bpf_priv.h"
+#include "source/probes.h"
+#include "tl_event.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	DEFAULT_HEAD = 4096, MAX_HEAD = 32 << 10,
+	DEFAULT_TAIL = 1024, MAX_TAIL = 16 << 10,
+	DEFAULT_RING = 16 << 20, MIN_RING = 4096,
+	SCRATCH_HEAD = 8 + sizeof(struct tl_raw_net),	/* struct scratch of net.bpf.c */
+};
+
+uint64_t bpf_now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+static uint32_t clamp(uint32_t v, uint32_t dflt, uint32_t max)
+{
+	return !v ? dflt : v < max ? v : max;
+}
+
+static bool system_wide(const struct probe *p)
+{
+	return p->type == PROBE_TRACEPOINT || p->type == PROBE_BTF_TRACEPOINT;
+}
+
+static int set_sizes(struct src_bpf *s)
+{
+	struct net_bpf *net = s->net;
+	uint32_t keep = s->opts.head_bytes + s->opts.tail_bytes, wakeup = s->opts.ring_bytes / 8;
+	int err;
+
+	net->rodata->head_bytes = s->opts.head_bytes;
+	net->rodata->tail_bytes = s->opts.tail_bytes;
+	if (net->rodata->wakeup_bytes > wakeup)
+		net->rodata->wakeup_bytes = wakeup;
+	err = bpf_map__set_max_entries(net->maps.events, s->opts.ring_bytes);
+	err = err ? err : bpf_map__set_max_entries(net->maps.lost, s->n_cpus);
+	err = err ? err : bpf_map__set_max_entries(net->maps.scratches, s->n_cpus);
+	return err ? err : bpf_map__set_value_size(net->maps.scratches, SCRATCH_HEAD + 2 * keep + 8);
+}
+
+/* Loads the programs of the system-wide rows, or only of those without which nothing works. */
+static int load_net(struct src_bpf *s, bool required_only)
+{
+	int err;
+
+	s->net = net_bpf__open();
+	if (!s->net)
+		return -errno;
+	for (size_t i = 0; i < n_probes; i++) {
+		if (system_wide(&probes[i]) && (probes[i].required || !required_only))
+			bpf_program__set_autoload(bpf_object__find_program_by_name(s->net->obj,
+						  probes[i].prog), true);
+	}
+	err = set_sizes(s);
+	err = err ? err : net_bpf__load(s->net);
+	if (err) {
+		net_bpf__destroy(s->net);
+		s->net = NULL;
+	}
+	return err;
+}
+
+static int attach_net(struct src_bpf *s)
+{
+	for (size_t i = 0; i < n_probes; i++) {
+		struct bpf_program *prog;
+
+		if (!system_wide(&probes[i]))
+			continue;
+		prog = bpf_object__find_program_by_name(s->net->obj, probes[i].prog);
+		if (!bpf_program__autoload(prog))
+			continue;
+		s->links[i] = bpf_program__attach(prog);
+		if (s->links[i])
+			s->on |= 1ull << i;
+		else if (probes[i].required)
+			return -errno;
+	}
+	return 0;
+}
+
+/* A sentence for an error of open. */
+static const char *why_not(int err)
+{
+	if (access("/sys/kernel/btf/vmlinux", R_OK))
+		return "this kernel does not describe its types (no /sys/kernel/btf/vmlinux): it needs "
+		       "CONFIG_DEBUG_INFO_BTF, as every distribution kernel since 5.15 has";
+	switch (err) {
+	case -EPERM:
+	case -EACCES:
+		return "not allowed to load BPF programs: run as root, or with CAP_BPF, CAP_PERFMON "
+		       "and CAP_SYS_PTRACE";
+	case -ENOMEM:
+		return "not enough memory for the capture buffers: try a smaller ring";
+	case -EINVAL:
+		return "this kernel refuses our BPF programs; `tokenlag doctor` says which";
+	default:
+		return "the BPF programs could not be loaded; `tokenlag doctor` says which";
+	}
+}
+
+int src_bpf__open(const struct src_bpf_opts *opts, struct src_bpf **ret, const char **why)
+{
+	struct src_bpf *s = calloc(1, sizeof(*s));
+	uint64_t start = bpf_now_ns();
+	int err = -ENOMEM;
+
+	*why = "out of memory";
+	if (!s)
+		return err;
+	s->stats_fd = -1;
+	s->opts = *opts;
+	s->opts.head_bytes = clamp(opts->head_bytes, DEFAULT_HEAD, MAX_HEAD);
+	s->opts.tail_bytes = clamp(opts->tail_bytes, DEFAULT_TAIL, MAX_TAIL);
+	s->opts.ring_bytes = clamp(opts->ring_bytes, DEFAULT_RING, 1u << 30);
+	s->links = calloc(n_probes, sizeof(*s->links));
+	if (!s->links)
+		goto fail;
+	libbpf_set_print(NULL);		/* what it would print, `why` says */
+	err = s->n_cpus = libbpf_num_possible_cpus();
+	if (err < 0)
+		goto fail;
+	err = load_net(s, false);
+	if (err)
+		err = load_net(s, true);
+	if (err)
+		goto fail;
+	err = bpf_ring_open(s);
+	if (err)
+		goto fail;
+	s->stats_fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
+	err = attach_net(s);
+	if (err)
+		goto fail;
+	s->attach_ns = bpf_now_ns() - start;
+	*ret = s;
+	return 0;
+fail:
+	if (err != -ENOMEM || s->links)
+		*why = why_not(err);
+	src_bpf__close(s);
+	return err;
+}
+
+void src_bpf__close(struct src_bpf *s)
+{
+	if (!s)
+		return;
+	for (size_t i = 0; s->links && i < n_probes; i++)
+		bpf_link__destroy(s->links[i]);
+	free(s->links);
+	bpf_ring_close(s);
+	net_bpf__destroy(s->net);
+	if (s->stats_fd >= 0)
+		close(s->stats_fd);
+	free(s);
+}
+
+int src_bpf__add_target(struct src_bpf *s, uint32_t tgid)
+{
+	uint32_t flags = 0;
+
+	return bpf_map__update_elem(s->net->maps.targets, &tgid, sizeof(tgid), &flags, sizeof(flags),
+				    BPF_ANY);
+}
+
+void src_bpf__del_target(struct src_bpf *s, uint32_t tgid)
+{
+	bpf_map__delete_elem(s->net->maps.targets, &tgid, sizeof(tgid), 0);
+}
+
+int src_bpf__watch_port(struct src_bpf *s, uint16_t port)
+{
+	uint8_t one = 1;
+
+	return bpf_map__update_elem(s->net->maps.ports, &port, sizeof(port), &one, sizeof(one), BPF_ANY);
+}
+
+int src_bpf__attach_engine(struct src_bpf *s, uint32_t tgid, uint16_t engine, probe_say say, void *ctx)
+{
+	(void)s, (void)tgid, (void)engine, (void)say, (void)ctx;
+	return 0;
+}
+
+static void add_cost(struct bpf_object *obj, struct src_bpf_cost *ret)
+{
+	struct bpf_program *prog;
+
+	bpf_object__for_each_program(prog, obj) {
+		struct bpf_prog_info info = { 0 };
+		__u32 len = sizeof(info);
+
+		if (bpf_program__fd(prog) < 0 ||
+		    bpf_obj_get_info_by_fd(bpf_program__fd(prog), &info, &len))
+			continue;
+		ret->run_ns += info.run_time_ns;
+		ret->runs += info.run_cnt;
+	}
+}
+
+void src_bpf__cost(const struct src_bpf *s, struct src_bpf_cost *ret)
+{
+	struct src_bpf_cost c = { .attach_ns = s->attach_ns };
+
+	if (s->stats_fd >= 0)
+		add_cost(s->net->obj, &c);
+	for (int cpu = 0; cpu < s->n_cpus; cpu++)
+		c.lost += s->lost[cpu].n;
+	*ret = c;
+}
+
+uint64_t src_bpf__probes(const struct src_bpf *s)
+{
+	return s->on;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Maps and helpers that every BPF program family shares. */
+#ifndef TL_MAPS_H
+#define TL_MAPS_H
+
+#include "ktypes.h"
+#include "tl_event.h"
+#include "lost.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+/* Raw events, for the agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 16 << 20);
+} events SEC(".maps");
+
+/* Processes to watch. The value is reserved. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u32);
+} targets SEC(".maps");
+
+/* What did not fit into `events`, per CPU (max_entries is set to their number before load). Not a
+ * per-CPU map, so that the agent reads it through mmap, without a system call per poll. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct lost_cell);
+} lost SEC(".maps");
+
+/* The agent is woken once this much waits: it polls every 100 ms anyway, and a wakeup per event
+ * would be paid by the target. Set before load. */
+const volatile __u32 wakeup_bytes = 256 << 10;
+
+static __always_inline bool is_target(__u32 tgid)
+{
+	return bpf_map_lookup_elem(&targets, &tgid);
+}
+
+static __always_inline void count_lost(__u16 kind)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct lost_cell *l = bpf_map_lookup_elem(&lost, &cpu);
+
+	if (l)
+		lost_cell_add(l, kind, bpf_ktime_get_ns());
+}
+
+static __always_inline void send_event(struct tl_hdr *ev, __u32 size)
+{
+	__u64 flags = BPF_RB_NO_WAKEUP;
+
+	if (bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) >= wakeup_bytes)
+		flags = BPF_RB_FORCE_WAKEUP;
+	if (bpf_ringbuf_output(&events, ev, size, flags))
+		count_lost(ev->kind);
+}
+
+#endif
