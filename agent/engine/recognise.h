@@ -22,7 +22,7 @@ struct proc_facts {
 	uint64_t gpus;		/* bit i: has /dev/nvidia<i> open */
 	char comm[16];
 	char exe[256];		/* as the process sees it */
-	char *cmdline;		/* NUL-separated, cmdline_len bytes */
+	char *cmdline;		/* NUL-separated, cmdline_len bytes, and a NUL behind them */
 	size_t cmdline_len;
 	char **libs;		/* paths of distinct executable mappings */
 	size_t n_libs;
@@ -42,9 +42,9 @@ struct proc_facts {
 
 struct engine_id {
 	uint16_t engine;	/* enum tl_engine_kind */
-	char role[32];		/* "server", "api", "engine-core", "worker", "front" */
+	char role[32];		/* "server", "api", "engine-core", "worker", "front" ... */
 	char version[48];	/* "" if unknown */
-	char why[96];		/* what told: "maps libllama.so", "cmdline has 'vllm serve'" */
+	char why[96];		/* what told: "maps libllama.so", "command 'vllm serve'" */
 };
 
 /* Symbols whose presence in a mapped file tells an engine (llama_process, llama_decode ...). */
@@ -54,8 +54,17 @@ extern const size_t n_recognise_symbols;	/* <= RECOGNISE_MAX_SYMBOLS */
 extern const char *const recognise_packages[];
 extern const size_t n_recognise_packages;
 
-/* Returns true and fills *ret when the process is an engine or its front. */
+/* Returns true and fills *ret when the process is an engine, a part or a front of one, or embeds
+ * one. Role "library": nothing it serves is seen (no listening socket). */
 bool recognise(const struct proc_facts *f, struct engine_id *ret);
 const char *engine_kind_name(uint16_t engine);	/* "llama.cpp", "ollama", "vllm" ... */
+
+/* enum tl_tier bits that the process itself allows; what the kernel and the user allow is apart. */
+uint32_t recognise_tiers(const struct proc_facts *f, const struct engine_id *id);
+/* Does a child process of this engine belong to the server that is its parent? */
+bool recognise_same_server(uint16_t child, uint16_t parent);
+/* Names the container or service of a cgroup path: "docker 0123456789ab", "ollama.service". ""
+ * when the path names none. */
+void recognise_container(const char *cgroup, char *ret, size_t size);
 
 #endif
