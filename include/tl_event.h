@@ -122,7 +122,10 @@ struct tl_engine {
 	char step_source[48];	/* how steps are seen: "uprobe llama_process", "none: stripped" ... */
 };
 
-enum tl_proc_what { TL_PROC_FORK = 1, TL_PROC_EXEC = 2, TL_PROC_EXIT = 3 };
+enum tl_proc_what {
+	TL_PROC_FORK = 1, TL_PROC_EXEC = 2, TL_PROC_EXIT = 3,
+	TL_PROC_IO_URING = 4,	/* set up an io_uring: socket traffic through it is not seen */
+};
 struct tl_proc {
 	struct tl_hdr hdr;	/* tgid: the process that is concerned (the child of a fork) */
 	__u32 what;		/* enum tl_proc_what */
@@ -329,6 +332,7 @@ struct tl_capture_end {
 
 /* ---- raw events: BPF to parsers ---- */
 
+enum tl_net_flag { TL_NET_POS = 1 };	/* in tl_hdr.flags: stream_pos is known */
 enum tl_dir { TL_IN = 1, TL_OUT = 2 };	/* as the target sees it: IN = it read */
 struct tl_raw_net {
 	struct tl_hdr hdr;	/* IN: the call returned; OUT: the call was entered */
@@ -341,7 +345,9 @@ struct tl_raw_net {
 	__u8 dir;		/* enum tl_dir */
 	__u8 family;		/* AF_* */
 	__u16 local_port, peer_port;	/* host order; 0 for unix */
-	__u16 pad[3];
+	__u16 pad;
+	__u32 stream_pos;	/* TL_NET_POS: TCP's own count of the stream behind these bytes, modulo
+				 * 2^32 (write_seq, copied_seq): a jump shows bytes that nobody saw */
 	__u8 data[];		/* head + tail bytes, then zeros up to size */
 };
 

@@ -111,11 +111,16 @@ static int on_engine(struct model *m, const struct tl_engine *ev)
 
 static void on_proc(struct model *m, const struct tl_proc *ev)
 {
-	if (ev->what != TL_PROC_EXIT)
-		return;
-	for (size_t i = 0; i < m->v.n_engines; i++)
-		if (m->engines[i].e.hdr.tgid == ev->hdr.tgid)
-			m->engines[i].exit_ns = ev->hdr.ts_ns;
+	for (size_t i = 0; i < m->v.n_engines; i++) {
+		struct rec_engine *e = &m->engines[i];
+
+		if (e->e.hdr.tgid != ev->hdr.tgid)
+			continue;
+		if (ev->what == TL_PROC_EXIT)
+			e->exit_ns = ev->hdr.ts_ns;
+		else if (ev->what == TL_PROC_IO_URING)
+			e->io_uring = true;
+	}
 }
 
 static int on_lost(struct model *m, const struct tl_lost *ev)

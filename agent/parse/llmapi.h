@@ -49,4 +49,10 @@ void llmapi_chunk(enum tl_api api, const char *event, const struct cut_json *dat
 /* The body of an answer that was not streamed, or of an error. */
 void llmapi_body(enum tl_api api, const struct cut_json *body, struct llm_chunk *ret);
 
+/* Takes over every field that `from` knows. */
+void llm_usage_merge(struct llm_usage *into, const struct llm_usage *from);
+/* Which format a stream speaks whose request was not seen, told from one of its events;
+ * TL_API_OTHER: none that we know. */
+enum tl_api llmapi_guess(const char *event, const struct cut_json *data);
+
 #endif

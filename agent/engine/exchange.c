@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One HTTP exchange with an LLM: what its bytes mean, as semantic events. */
+#include "engine/wire_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HDR(type, kind_, flags_, c, tid_, ns) \
+	{ .size = sizeof(struct type), .kind = (kind_), .flags = (flags_), .tgid = (c)->tgid, \
+	  .tid = (tid_), .ts_ns = (ns) }
+
+struct exchange *exchange_new(struct wire *w, struct conn *c)
+{
+	struct exchange *x;
+
+	if (c->n_under_way >= MAX_PIPELINE) {
+		w->stats.refused++;
+		return NULL;
+	}
+	x = calloc(1, sizeof(*x));
+	if (!x) {
+		w->err = -ENOMEM;
+		return NULL;
+	}
+	x->tid = w->tid;
+	x->first_byte_ns = w->now_ns;
+	cutbuf__init(&x->text, BODY_HEAD, BODY_TAIL);
+	if (c->last)
+		c->last->next = x;
+	else
+		c->first = x;
+	c->last = x;
+	c->n_under_way++;
+	w->stats.requests_now++;
+	return x;
+}
+
+void exchange_announce(struct wire *w, struct conn *c, struct exchange *x, bool joined)
+{
+	uint32_t *of_thread;
+
+	x->req = ++w->n_reqs;
+	x->announced = true;
+	x->joined = joined;
+	w->stats.requests++;
+	struct tl_req_begin ev = {
+		.hdr = HDR(tl_req_begin, TL_REQ_BEGIN, x->api | (joined ? TL_F_JOINED : 0), c, x->tid,
+			   x->first_byte_ns),
+		.req = x->req, .conn = c->conn, .conn_open_ns = c->open_ns,
+	};
+	wire_emit(w, &ev.hdr);
+	if (joined)
+		return;
+	of_thread = map__put(w->threads, x->tid, NULL);
+	if (!of_thread) {	/* full of threads long gone: begin anew */
+		uint64_t oldest;
+
+		if (map__oldest(w->threads, &oldest))
+			map__del(w->threads, oldest);
+		of_thread = map__put(w->threads, x->tid, NULL);
+	}
+	if (of_thread)
+		*of_thread = x->req;
+}
+
+static void read_body(struct exchange *x, struct cut_json *ret)
+{
+	ret->data = cutbuf__join(&x->text, &ret->head, &ret->len);
+	ret->total = cutbuf__total(&x->text);
+	if (!ret->data)
+		ret->data = "";
+}
+
+void exchange_request_done(struct wire *w, struct conn *c, struct exchange *x)
+{
+	struct tl_req_facts ev = {
+		.hdr = HDR(tl_req_facts, TL_REQ_FACTS, 0, c, w->tid, w->now_ns),
+		.req = x->req, .max_tokens = -1, .api = x->api, .stream = -1, .method = x->method,
+		.body_bytes = cutbuf__total(&x->text),
+	};
+	struct llm_request facts;
+	struct cut_json body;
+
+	x->request_done = true;
+	if (x->api != TL_API_OTHER) {
+		read_body(x, &body);
+		llmapi_request(x->api, &body, &facts);
+		ev.max_tokens = facts.max_tokens;
+		ev.n = facts.n;
+		ev.stream = facts.stream;
+		ev.hdr.flags = facts.cut ? TL_F_TRUNC : 0;
+		memcpy(ev.model, facts.model, sizeof(ev.model));
+		memcpy(ev.path, x->head->path, sizeof(ev.path));
+		memcpy(ev.x_request_id, x->head->x_request_id, sizeof(ev.x_request_id));
+		memcpy(ev.traceparent, x->head->traceparent, sizeof(ev.traceparent));
+		wire_emit(w, &ev.hdr);
+	}
+	cutbuf__free(&x->text);	/* the text of a prompt is not kept a moment longer */
+	free(x->head);
+	x->head = NULL;
+}
+
+void exchange_response_head(struct wire *w, struct conn *c, struct exchange *x,
+			    const struct http1_head *head)
+{
+	struct tl_resp_begin ev = {
+		.hdr = HDR(tl_resp_begin, TL_RESP_BEGIN, 0, c, w->tid, w->now_ns),
+		.req = x->req, .status = head->status, .body = head->body,
+	};
+
+	x->status = head->status;
+	x->body = head->encoded ? TL_BODY_OTHER : head->body;
+	wire_emit(w, &ev.hdr);
+}
+
+/* Gathers what a chunk reports for the TL_USAGE at the end. */
+static void gather(struct wire *w, struct exchange *x, const struct llm_chunk *ch)
+{
+	if (!ch->usage.known && !ch->finish && !(ch->id[0] && (!x->last || !x->last->id[0])))
+		return;
+	if (!x->last) {
+		x->last = calloc(1, sizeof(*x->last));
+		if (!x->last) {
+			w->err = -ENOMEM;
+			return;
+		}
+	}
+	llm_usage_merge(&x->last->usage, &ch->usage);
+	if (ch->finish)
+		x->last->finish = ch->finish;
+	if (ch->id[0])
+		memcpy(x->last->id, ch->id, sizeof(ch->id));
+}
+
+static void on_chunk(struct wire *w, struct conn *c, struct exchange *x, const char *event,
+		     const struct cut_json *data)
+{
+	struct llm_chunk ch;
+
+	if (x->api == TL_API_OTHER && x->joined)
+		x->api = llmapi_guess(event, data);
+	if (x->api == TL_API_OTHER)
+		return;
+	llmapi_chunk(x->api, event, data, &ch);
+	if (ch.flags & TL_CHUNK_ERROR)
+		x->failed = true;
+	struct tl_chunk ev = {
+		.hdr = HDR(tl_chunk, TL_CHUNK, ch.flags, c, w->tid, w->now_ns),
+		.req = x->req, .bytes = data->total < UINT32_MAX ? data->total : UINT32_MAX,
+		.n_tokens = ch.n_tokens, .choice = ch.choice,
+		.write_us = w->write_us < UINT16_MAX ? w->write_us : UINT16_MAX,
+	};
+	w->stats.chunks++;
+	if (ch.flags & TL_CHUNK_TOKEN)
+		w->stats.tokens++;
+	wire_emit(w, &ev.hdr);
+	gather(w, x, &ch);
+}
+
+static void on_sse(void *ctx, const struct sse_event *e)
+{
+	struct wire *w = ctx;
+	struct cut_json data = { e->data, e->head, e->len, e->total };
+
+	if (data.total)
+		on_chunk(w, w->c, w->c->first, e->event, &data);
+}
+
+/* JSON lines (Ollama): one object per line. Lines that come in pieces are put together. */
+static void feed_lines(struct wire *w, struct conn *c, struct exchange *x, const char *p, size_t len)
+{
+	while (len) {
+		const char *nl = memchr(p, '\n', len);
+		size_t n = nl ? (size_t)(nl - p) : len;
+		struct cut_json line = { p, n, n, n };
+
+		if (!nl || cutbuf__total(&x->text)) {
+			if (cutbuf__add(&x->text, p, n))
+				w->err = -ENOMEM;
+			if (nl)
+				read_body(x, &line);
+		}
+		if (!nl)
+			return;
+		if (line.total)
+			on_chunk(w, c, x, "", &line);
+		cutbuf__free(&x->text);
+		p = nl + 1;
+		len -= n + 1;
+	}
+}
+
+void exchange_response_body(struct wire *w, struct conn *c, struct exchange *x, const char *data,
+			    size_t len)
+{
+	switch (x->body) {
+	case TL_BODY_SSE:
+		if (!x->sse)
+			x->sse = sse__new(SSE_HEAD, SSE_TAIL);
+		if (!x->sse || sse__feed(x->sse, data, len, on_sse, w) < 0)
+			w->err = -ENOMEM;
+		return;
+	case TL_BODY_JSONL:
+		feed_lines(w, c, x, data, len);
+		return;
+	case TL_BODY_JSON:
+		if (x->api != TL_API_OTHER && cutbuf__add(&x->text, data, len))
+			w->err = -ENOMEM;
+		return;
+	}
+}
+
+void exchange_response_gap(struct wire *w, struct conn *c, struct exchange *x, uint64_t len)
+{
+	(void)w;
+	(void)c;
+	if (x->body == TL_BODY_SSE && x->sse)
+		sse__gap(x->sse, len);
+	else
+		cutbuf__gap(&x->text, len);
+}
+
+static void report_usage(struct wire *w, struct conn *c, struct exchange *x, uint64_t ns)
+{
+	struct llm_usage *u;
+
+	if (!x->last)
+		return;
+	u = &x->last->usage;
+	struct tl_usage ev = {
+		.hdr = HDR(tl_usage, TL_USAGE, u->known, c, w->tid, ns),
+		.req = x->req, .prompt = u->prompt, .cached = u->cached, .output = u->output,
+		.reasoning = u->reasoning, .draft = u->draft, .draft_accepted = u->draft_accepted,
+		.slot = u->known & TL_USAGE_SLOT ? u->slot : -1,
+		.prefill_ns = u->prefill_ns, .decode_ns = u->decode_ns, .finish = x->last->finish,
+	};
+	memcpy(ev.id, x->last->id, sizeof(ev.id));
+	wire_emit(w, &ev.hdr);
+}
+
+/* An answer that was not streamed: its counts stand in the body. */
+static void read_answer(struct wire *w, struct exchange *x)
+{
+	struct llm_chunk ch;
+	struct cut_json body;
+
+	if (x->body != TL_BODY_JSON || x->api == TL_API_OTHER || !cutbuf__total(&x->text))
+		return;
+	read_body(x, &body);
+	llmapi_body(x->api, &body, &ch);
+	if (ch.flags & TL_CHUNK_ERROR)
+		x->failed = true;
+	gather(w, x, &ch);
+}
+
+void exchange_end(struct wire *w, struct conn *c, uint16_t how, uint64_t ns)
+{
+	struct exchange *x = c->first;
+
+	if (x->announced) {
+		if (how == TL_END_COMPLETE)
+			read_answer(w, x);
+		if (x->failed) {
+			if (!x->last)
+				x->last = calloc(1, sizeof(*x->last));
+			if (x->last)
+				x->last->finish = TL_FINISH_ERROR;
+		}
+		report_usage(w, c, x, ns);
+		struct tl_req_end ev = {
+			.hdr = HDR(tl_req_end, TL_REQ_END, 0, c, w->tid, ns),
+			.req = x->req, .how = how, .status = x->status,
+			.bytes_in = x->bytes_in, .bytes_out = x->bytes_out,
+		};
+		wire_emit(w, &ev.hdr);
+	}
+	c->first = x->next;
+	if (!c->first)
+		c->last = NULL;
+	c->n_under_way--;
+	w->stats.requests_now--;
+	cutbuf__free(&x->text);
+	sse__free(x->sse);
+	free(x->last);
+	free(x->head);
+	free(x);
+}

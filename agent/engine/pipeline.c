@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Routes raw events to the HTTP tracker and to the adapter of the process that they came from. */
+#include "engine/pipeline.h"
+
+#include "base/map.h"
+#include "engine/llama.h"
+#include <errno.h>
+#include <stdlib.h>
+
+enum { MAX_ADAPTERS = 1024 };
+
+struct pipeline {
+	struct emit out;
+	struct emit counted;	/* counts, then `out` */
+	struct wire *wire;
+	struct map *llamas;	/* tgid -> struct llama * */
+	uint64_t n_steps, n_bad;
+};
+
+static int count(void *ctx, const struct tl_hdr *ev)
+{
+	struct pipeline *p = ctx;
+
+	if (ev->kind == TL_STEP)
+		p->n_steps++;
+	return emit(&p->out, ev);
+}
+
+struct pipeline *pipeline__new(const struct wire_opts *opts, const struct emit *out)
+{
+	struct pipeline *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->out = *out;
+	p->counted = (struct emit){ count, p };
+	p->wire = wire__new(opts, &p->counted);
+	p->llamas = map__new(sizeof(struct llama *), MAX_ADAPTERS);
+	if (!p->wire || !p->llamas) {
+		pipeline__free(p);
+		return NULL;
+	}
+	return p;
+}
+
+void pipeline__free(struct pipeline *p)
+{
+	if (!p)
+		return;
+	if (p->llamas)
+		for (struct llama **l = map__oldest(p->llamas, NULL); l;
+		     l = map__newer(p->llamas, l, NULL))
+			llama__free(*l);
+	map__free(p->llamas);
+	wire__free(p->wire);
+	free(p);
+}
+
+/* Adapters come to be with the first event of their engine's probes. */
+static struct llama *llama_of(struct pipeline *p, uint32_t tgid)
+{
+	struct llama **l = map__get(p->llamas, tgid);
+	struct llama *fresh;
+
+	if (l)
+		return *l;
+	fresh = llama__new(p->wire, &p->counted);
+	if (!fresh)
+		return NULL;
+	l = map__put(p->llamas, tgid, NULL);
+	if (!l) {
+		llama__free(fresh);
+		return NULL;
+	}
+	return *l = fresh;
+}
+
+static void forget(struct pipeline *p, uint32_t tgid)
+{
+	struct llama **l = map__get(p->llamas, tgid);
+
+	if (!l)
+		return;
+	llama__free(*l);
+	map__del(p->llamas, tgid);
+}
+
+static int on_io_uring(struct pipeline *p, const struct tl_hdr *e)
+{
+	struct tl_proc ev = { .hdr = *e, .what = TL_PROC_IO_URING };
+
+	ev.hdr.kind = TL_PROC;
+	ev.hdr.size = sizeof(ev);
+	return emit(&p->out, &ev.hdr);
+}
+
+static int on_proc(struct pipeline *p, const struct tl_raw_proc *e)
+{
+	struct tl_proc ev = { .hdr = e->hdr, .what = e->what, .parent = e->parent,
+			      .exit_code = e->exit_code };
+	int err = wire__feed(p->wire, &e->hdr);
+
+	if (e->what != TL_PROC_FORK)
+		forget(p, e->hdr.tgid);
+	ev.hdr.kind = TL_PROC;
+	ev.hdr.size = sizeof(ev);
+	return err ? err : emit(&p->out, &ev.hdr);
+}
+
+int pipeline__feed(struct pipeline *p, const struct tl_hdr *ev)
+{
+	struct llama *l;
+	int err;
+
+	switch (ev->kind) {
+	case TL_RAW_NET:
+	case TL_RAW_SOCK:
+	case TL_RAW_TCP_STATE:
+		err = wire__feed(p->wire, ev);
+		break;
+	case TL_RAW_PROC:
+		err = on_proc(p, (const void *)ev);
+		break;
+	case TL_RAW_IO_URING:
+		err = on_io_uring(p, ev);
+		break;
+	case TL_RAW_LLAMA_STEP:
+	case TL_RAW_LLAMA_SEQ_RM:
+	case TL_RAW_LLAMA_TASK:
+		l = llama_of(p, ev->tgid);
+		err = l ? llama__feed(l, ev) : -ENOMEM;
+		break;
+	default:
+		return ev->kind < TL_RAW_FIRST ? emit(&p->out, ev) : 0;
+	}
+	if (err == -EBADMSG) {
+		p->n_bad++;
+		return 0;
+	}
+	return err;
+}
+
+int pipeline__end(struct pipeline *p, uint64_t now_ns)
+{
+	return wire__end(p->wire, now_ns);
+}
+
+const struct wire *pipeline__wire(const struct pipeline *p)
+{
+	return p->wire;
+}
+
+uint64_t pipeline__n_steps(const struct pipeline *p)
+{
+	return p->n_steps;
+}
+
+uint64_t pipeline__n_bad(const struct pipeline *p)
+{
+	return p->n_bad;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From raw events to semantic ones: the HTTP tracker and one adapter per engine process. Pure. */
+#ifndef TL_PIPELINE_H
+#define TL_PIPELINE_H
+
+#include "base/emit.h"
+#include "engine/wire.h"
+
+struct pipeline;
+
+struct pipeline *pipeline__new(const struct wire_opts *opts, const struct emit *out); /* NULL: no memory */
+void pipeline__free(struct pipeline *p);	/* NULL is fine */
+
+/* Takes any event: raw ones are understood and not passed on, semantic ones (TL_ENGINE, TL_LOST ...)
+ * are passed on. Returns 0 or -errno; stays usable. */
+int pipeline__feed(struct pipeline *p, const struct tl_hdr *ev);
+int pipeline__end(struct pipeline *p, uint64_t now_ns);	/* closes what is open */
+
+const struct wire *pipeline__wire(const struct pipeline *p);
+uint64_t pipeline__n_steps(const struct pipeline *p);
+uint64_t pipeline__n_bad(const struct pipeline *p);	/* damaged raw events */
+
+#endif

@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections that a target serves: socket events in, two HTTP parsers each, exchanges out. */
+#include "engine/wire_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	MAX_THREADS = 65536,	/* threads whose last request is remembered */
+	MAX_OPENED = 8192,	/* handshakes done, accept() not yet seen */
+};
+
+void wire_emit(struct wire *w, const struct tl_hdr *ev)
+{
+	int err = emit(&w->out, ev);
+
+	if (err && !w->err)
+		w->err = err;
+}
+
+/* ---- callbacks of the parsers; w->c is the connection that is being fed ---- */
+
+static void in_begin(void *ctx)
+{
+	exchange_new(ctx, ((struct wire *)ctx)->c);
+}
+
+static void in_head(void *ctx, const struct http1_head *head)
+{
+	struct wire *w = ctx;
+	struct exchange *x = w->c->last;
+
+	if (!x || x->announced)
+		return;
+	x->head = malloc(sizeof(*head));
+	if (!x->head) {
+		w->err = -ENOMEM;
+		return;
+	}
+	*x->head = *head;
+	x->method = head->method;
+	x->api = head->method == TL_POST ? llmapi_of_path(head->path) : TL_API_OTHER;
+	exchange_announce(w, w->c, x, false);
+}
+
+static void in_body(void *ctx, const char *data, size_t len)
+{
+	struct wire *w = ctx;
+	struct exchange *x = w->c->last;
+
+	if (x && x->head && x->api != TL_API_OTHER && cutbuf__add(&x->text, data, len))
+		w->err = -ENOMEM;
+}
+
+static void in_gap(void *ctx, uint64_t len)
+{
+	struct exchange *x = ((struct wire *)ctx)->c->last;
+
+	if (x && x->head)
+		cutbuf__gap(&x->text, len);
+}
+
+static void in_end(void *ctx)
+{
+	struct wire *w = ctx;
+	struct exchange *x = w->c->last;
+
+	if (x && x->head)
+		exchange_request_done(w, w->c, x);
+}
+
+static const struct http1_fns in_fns = { in_begin, in_head, in_body, in_gap, in_end };
+
+/* The exchange that a response belongs to; one whose request was missed if there is none. */
+static struct exchange *answered(struct wire *w, struct conn *c)
+{
+	struct exchange *x = c->first;
+
+	if (x && x->announced)
+		return x;
+	if (!x)
+		x = exchange_new(w, c);
+	if (x)
+		exchange_announce(w, c, x, true);
+	return x;
+}
+
+static void out_head(void *ctx, const struct http1_head *head)
+{
+	struct wire *w = ctx;
+	struct exchange *x = answered(w, w->c);
+
+	if (!x)
+		return;
+	x->response_begun = true;
+	exchange_response_head(w, w->c, x, head);
+}
+
+static void out_body(void *ctx, const char *data, size_t len)
+{
+	struct wire *w = ctx;
+
+	if (w->c->first)
+		exchange_response_body(w, w->c, w->c->first, data, len);
+}
+
+static void out_gap(void *ctx, uint64_t len)
+{
+	struct wire *w = ctx;
+
+	if (w->c->first)
+		exchange_response_gap(w, w->c, w->c->first, len);
+}
+
+static void expect_next(struct conn *c)
+{
+	http1__expect_head(c->out, c->first && c->first->method == TL_HEAD);
+}
+
+static void out_end(void *ctx)
+{
+	struct wire *w = ctx;
+	struct conn *c = w->c;
+
+	if (!c->first)
+		return;
+	exchange_end(w, c, TL_END_COMPLETE, w->now_ns);
+	expect_next(c);
+}
+
+static const struct http1_fns out_fns = { NULL, out_head, out_body, out_gap, out_end };
+
+/* ---- connections ---- */
+
+struct wire *wire__new(const struct wire_opts *opts, const struct emit *out)
+{
+	struct wire *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return NULL;
+	w->out = *out;
+	if (opts)
+		w->opts = *opts;
+	if (!w->opts.max_conns)
+		w->opts.max_conns = 65536;
+	w->conns = map__new(sizeof(struct conn *), w->opts.max_conns);
+	w->opened = map__new(sizeof(uint64_t), MAX_OPENED);
+	w->threads = map__new(sizeof(uint32_t), MAX_THREADS);
+	if (!w->conns || !w->opened || !w->threads) {
+		wire__free(w);
+		return NULL;
+	}
+	return w;
+}
+
+static void conn_free(struct conn *c)
+{
+	while (c->first) {
+		struct exchange *x = c->first;
+
+		c->first = x->next;
+		cutbuf__free(&x->text);
+		sse__free(x->sse);
+		free(x->last);
+		free(x->head);
+		free(x);
+	}
+	http1__free(c->in);
+	http1__free(c->out);
+	free(c);
+}
+
+void wire__free(struct wire *w)
+{
+	if (!w)
+		return;
+	if (w->conns)
+		for (struct conn **p = map__oldest(w->conns, NULL); p; p = map__newer(w->conns, p, NULL))
+			conn_free(*p);
+	map__free(w->conns);
+	map__free(w->opened);
+	map__free(w->threads);
+	free(w);
+}
+
+static struct conn *conn_find(struct wire *w, uint64_t sock)
+{
+	struct conn **p = map__get(w->conns, sock);
+
+	return p ? *p : NULL;
+}
+
+static void conn_event(struct wire *w, struct conn *c, uint8_t what, uint64_t ns)
+{
+	struct tl_conn ev = {
+		.hdr = { sizeof(ev), TL_CONN, 0, c->tgid, w->tid, ns },
+		.conn = c->conn, .what = what, .family = c->family,
+		.local_port = c->local_port, .peer_port = c->peer_port,
+	};
+
+	memcpy(ev.peer_addr, c->peer_addr, sizeof(ev.peer_addr));
+	wire_emit(w, &ev.hdr);
+}
+
+/* How an exchange ended whose connection went away at `ns`. */
+static void end_all(struct wire *w, struct conn *c, uint16_t how, uint64_t ns)
+{
+	while (c->first)
+		exchange_end(w, c, how, ns);
+}
+
+static void conn_close(struct wire *w, struct conn *c, uint64_t ns)
+{
+	w->c = c;
+	w->now_ns = ns;
+	http1__eof(c->out);	/* completes a response that runs until close */
+	if (c->peer_eof_ns)
+		end_all(w, c, TL_END_CLIENT, c->peer_eof_ns);
+	else
+		end_all(w, c, TL_END_SERVER, ns);
+	if (!c->client)
+		conn_event(w, c, TL_CONN_CLOSE, ns);
+	map__del(w->conns, c->sock);
+	w->stats.conns_now--;
+	conn_free(c);
+}
+
+static uint64_t opened_key(uint16_t peer_port, uint16_t local_port)
+{
+	return (uint64_t)local_port << 16 | peer_port;
+}
+
+static struct conn *conn_new(struct wire *w, uint64_t sock, uint32_t tgid)
+{
+	struct conn *c = conn_find(w, sock);
+	struct conn **p;
+
+	if (c)
+		conn_close(w, c, w->now_ns);	/* its close was not seen: the inode is used again */
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return NULL;
+	c->in = http1__new(HTTP1_REQUESTS, &in_fns, w);
+	c->out = http1__new(HTTP1_RESPONSES, &out_fns, w);
+	p = c->in && c->out ? map__put(w->conns, sock, NULL) : NULL;
+	if (!p) {
+		if (c->in && c->out)
+			w->stats.refused++;
+		else
+			w->err = -ENOMEM;
+		conn_free(c);
+		return NULL;
+	}
+	*p = c;
+	c->sock = sock;
+	c->tgid = tgid;
+	w->stats.conns_now++;
+	return c;
+}
+
+static void conn_begin(struct wire *w, struct conn *c, uint8_t family, uint16_t local_port,
+		       uint16_t peer_port, const uint8_t *peer_addr)
+{
+	uint64_t *open_ns = map__get(w->opened, opened_key(peer_port, local_port));
+
+	c->family = family;
+	c->local_port = local_port;
+	c->peer_port = peer_port;
+	if (peer_addr)
+		memcpy(c->peer_addr, peer_addr, sizeof(c->peer_addr));
+	if (open_ns) {
+		c->open_ns = *open_ns;
+		map__del(w->opened, opened_key(peer_port, local_port));
+	}
+}
+
+static void conn_serve(struct wire *w, struct conn *c)
+{
+	c->conn = ++w->n_conns;
+	w->stats.conns++;
+	conn_event(w, c, TL_CONN_OPEN, c->open_ns ? c->open_ns : w->now_ns);
+}
+
+/* ---- bytes ---- */
+
+static bool looks_like_tls(const char *p, size_t n)
+{
+	return n >= 3 && p[0] == 0x16 && p[1] == 0x03;	/* handshake record, RFC 8446 5.1 */
+}
+
+static void lose_sync(struct wire *w, struct conn *c, bool in, uint64_t bytes)
+{
+	struct tl_lost ev = {
+		.hdr = { sizeof(ev), TL_LOST, 0, c->tgid, w->tid, w->now_ns },
+		.n = 1, .since_ns = w->now_ns, .where = TL_LOST_PARSER, .what = TL_RAW_NET,
+	};
+	bool had = c->n_under_way > 0;
+
+	w->stats.skipped_bytes += bytes;
+	*(in ? &c->in_lost : &c->out_lost) = true;
+	end_all(w, c, TL_END_LOST_SYNC, w->now_ns);
+	if (had)
+		wire_emit(w, &ev.hdr);
+}
+
+static int feed_gap(struct http1 *h, const char *head, size_t n_head, uint64_t gap, const char *tail,
+		    size_t n_tail)
+{
+	int err = http1__feed(h, head, n_head);
+
+	if (!err && gap)
+		err = http1__gap(h, gap);
+	if (!err && n_tail)
+		err = http1__feed(h, tail, n_tail);
+	return err;
+}
+
+static void feed_in(struct wire *w, struct conn *c, const struct tl_raw_net *e)
+{
+	const char *data = (const char *)e->data;
+	uint64_t gap = e->total - e->head - e->tail;
+
+	if (c->in_lost) {
+		if (!http1_is_start(HTTP1_REQUESTS, data, e->head)) {
+			w->stats.skipped_bytes += e->total;
+			return;
+		}
+		http1__resync(c->in);
+		c->in_lost = false;
+	}
+	if (feed_gap(c->in, data, e->head, gap, data + e->head, e->tail))
+		lose_sync(w, c, true, e->total);
+	else if (c->last && c->last->announced && !c->last->response_begun)
+		c->last->bytes_in += e->total;
+}
+
+static void feed_out(struct wire *w, struct conn *c, const struct tl_raw_net *e)
+{
+	const char *data = (const char *)e->data;
+	uint64_t gap = e->total - e->head - e->tail;
+
+	if (c->out_lost) {
+		if (http1_is_start(HTTP1_RESPONSES, data, e->head)) {
+			http1__resync(c->out);
+		} else if (!c->first && http1__join_chunked(c->out, data, e->head)) {
+			/* A stream that was under way: what it is shows in its first event. */
+			struct exchange *x = answered(w, c);
+
+			if (!x)
+				return;
+			x->response_begun = true;
+			x->body = TL_BODY_SSE;
+		} else {
+			w->stats.skipped_bytes += e->total;
+			return;
+		}
+		c->out_lost = false;
+		expect_next(c);
+	}
+	if (c->first)
+		c->first->bytes_out += e->total;
+	if (feed_gap(c->out, data, e->head, gap, data + e->head, e->tail))
+		lose_sync(w, c, false, e->total);
+}
+
+/* Bytes of the stream between the last event and this one that no event told of: a lost event, or a
+ * call that is not probed (sendfile, io_uring). 0: none, or the socket cannot tell. */
+static uint32_t unseen_bytes(struct conn *c, const struct tl_raw_net *e)
+{
+	unsigned d = e->dir == TL_OUT;
+	uint32_t missing = 0;
+
+	if (!(e->hdr.flags & TL_NET_POS))
+		return 0;
+	if (c->has_pos[d])
+		missing = e->stream_pos - e->total - c->pos[d];
+	c->has_pos[d] = true;
+	c->pos[d] = e->stream_pos;
+	/* Two threads on one socket can pass each other: a step back is no hole. */
+	return missing < 1u << 31 ? missing : 0;
+}
+
+static void on_hole(struct wire *w, struct conn *c, const struct tl_raw_net *e, uint32_t missing)
+{
+	bool in = e->dir == TL_IN;
+	struct tl_lost ev = {
+		.hdr = { sizeof(ev), TL_LOST, 0, c->tgid, w->tid, w->now_ns },
+		.n = 1, .since_ns = c->last_ns, .where = TL_LOST_PARSER, .what = TL_RAW_NET,
+	};
+
+	wire_emit(w, &ev.hdr);
+	if (*(in ? &c->in_lost : &c->out_lost))
+		return;
+	if (http1__gap(in ? c->in : c->out, missing))
+		lose_sync(w, c, in, missing);
+}
+
+static void on_net(struct wire *w, const struct tl_raw_net *e)
+{
+	uint32_t missing;
+	struct conn *c = conn_find(w, e->sock);
+
+	if (!c) {
+		/* Older than the capture, or its accept was missed. */
+		bool in = e->dir == TL_IN;
+		bool start = http1_is_start(in ? HTTP1_REQUESTS : HTTP1_RESPONSES,
+					    (const char *)e->data, e->head);
+		/* The first bytes tell who serves: a target that writes a request is a client. */
+		bool client = http1_is_start(in ? HTTP1_RESPONSES : HTTP1_REQUESTS,
+					     (const char *)e->data, e->head);
+
+		c = conn_new(w, e->sock, e->hdr.tgid);
+		if (!c)
+			return;
+		conn_begin(w, c, e->family, e->local_port, e->peer_port, NULL);
+		c->client = client;
+		c->in_lost = c->out_lost = true;
+		if (in && start)
+			c->in_lost = false;
+		if (!client)
+			conn_serve(w, c);
+	}
+	w->c = c;
+	missing = unseen_bytes(c, e);
+	if (missing && !c->client && !c->tls)
+		on_hole(w, c, e, missing);
+	c->last_ns = w->now_ns;
+	if (c->client || c->tls)
+		return;
+	c->tid = e->hdr.tid;
+	if (e->dir == TL_IN && !c->last && looks_like_tls((const char *)e->data, e->head)) {
+		c->tls = true;
+		w->stats.tls_conns++;
+		return;
+	}
+	if (e->dir == TL_IN)
+		feed_in(w, c, e);
+	else
+		feed_out(w, c, e);
+}
+
+static void on_sock(struct wire *w, const struct tl_raw_sock *e)
+{
+	struct conn *c;
+
+	switch (e->what) {
+	case TL_SOCK_ACCEPT:
+	case TL_SOCK_CONNECT:
+		c = conn_new(w, e->sock, e->hdr.tgid);
+		if (!c)
+			return;
+		conn_begin(w, c, e->family, e->local_port, e->peer_port, e->peer_addr);
+		c->client = e->what == TL_SOCK_CONNECT;
+		c->last_ns = w->now_ns;
+		if (!c->client)
+			conn_serve(w, c);
+		return;
+	case TL_SOCK_EOF:
+	case TL_SOCK_RESET:
+		c = conn_find(w, e->sock);
+		if (c && !c->peer_eof_ns)
+			c->peer_eof_ns = w->now_ns;
+		return;
+	case TL_SOCK_CLOSE:
+		c = conn_find(w, e->sock);
+		if (c)
+			conn_close(w, c, w->now_ns);
+		return;
+	}
+}
+
+/* Handshakes are done before accept() returns: remember when. */
+static void on_tcp_state(struct wire *w, const struct tl_raw_tcp_state *e)
+{
+	enum { ESTABLISHED = 1 };	/* TCP_ESTABLISHED, include/net/tcp_states.h */
+	uint64_t *ns;
+
+	if (e->new_state != ESTABLISHED)
+		return;
+	ns = map__put(w->opened, opened_key(e->peer_port, e->local_port), NULL);
+	if (!ns) {
+		uint64_t oldest;
+
+		/* Connections that nobody accepted: the oldest makes room. */
+		if (map__oldest(w->opened, &oldest))
+			map__del(w->opened, oldest);
+		ns = map__put(w->opened, opened_key(e->peer_port, e->local_port), NULL);
+	}
+	if (ns)
+		*ns = e->hdr.ts_ns;
+}
+
+static void on_proc(struct wire *w, const struct tl_raw_proc *e)
+{
+	struct conn **p;
+
+	if (e->what != TL_PROC_EXIT)
+		return;
+	do {	/* each close changes the map: look again */
+		for (p = map__oldest(w->conns, NULL); p; p = map__newer(w->conns, p, NULL))
+			if ((*p)->tgid == e->hdr.tgid)
+				break;
+		if (p)
+			conn_close(w, *p, e->hdr.ts_ns);
+	} while (p);
+}
+
+int wire__feed(struct wire *w, const struct tl_hdr *ev)
+{
+	const struct tl_raw_net *net = (const void *)ev;
+
+	w->err = 0;
+	w->now_ns = ev->ts_ns;
+	w->tid = ev->tid;
+	w->write_us = 0;
+	switch (ev->kind) {
+	case TL_RAW_NET:
+		if (ev->size < sizeof(*net) + net->head + net->tail ||
+		    net->total < (uint32_t)net->head + net->tail)
+			return -EBADMSG;
+		w->write_us = net->dur_ns / 1000 < UINT32_MAX ? net->dur_ns / 1000 : UINT32_MAX;
+		on_net(w, net);
+		break;
+	case TL_RAW_SOCK:
+		on_sock(w, (const void *)ev);
+		break;
+	case TL_RAW_TCP_STATE:
+		on_tcp_state(w, (const void *)ev);
+		break;
+	case TL_RAW_PROC:
+		on_proc(w, (const void *)ev);
+		break;
+	}
+	return w->err;
+}
+
+int wire__end(struct wire *w, uint64_t now_ns)
+{
+	w->err = 0;
+	w->now_ns = now_ns;
+	w->tid = 0;
+	for (struct conn **p = map__oldest(w->conns, NULL); p; p = map__newer(w->conns, p, NULL)) {
+		uint16_t how = (*p)->peer_eof_ns ? TL_END_CLIENT : TL_END_CAPTURE;
+
+		end_all(w, *p, how, (*p)->peer_eof_ns ? (*p)->peer_eof_ns : now_ns);
+	}
+	return w->err;
+}
+
+uint32_t wire__request_of_thread(const struct wire *w, uint32_t tid)
+{
+	const uint32_t *req = map__get(w->threads, tid);
+
+	return req ? *req : 0;
+}
+
+void wire__stats(const struct wire *w, struct wire_stats *ret)
+{
+	*ret = w->stats;
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside of the HTTP tracker: connections and the exchanges on them. */
+#ifndef TL_WIRE_PRIV_H
+#define TL_WIRE_PRIV_H
+
+#include "base/cutbuf.h"
+#include "base/map.h"
+#include "engine/wire.h"
+#include "parse/http1.h"
+#include "parse/llmapi.h"
+#include "parse/sse.h"
+#include <stdbool.h>
+
+enum {
+	BODY_HEAD = 8192,	/* bytes kept of a request's or a whole answer's body ... */
+	BODY_TAIL = 4096,	/* ... and of its end: counts stand there */
+	SSE_HEAD = 2048,	/* of one streamed event that comes in pieces */
+	SSE_TAIL = 2048,
+	MAX_PIPELINE = 256,	/* exchanges under way on one connection */
+};
+
+/* One exchange, from the first byte of the request to the last of the response. */
+struct exchange {
+	struct exchange *next;	/* the next one on this connection: pipelining */
+	uint32_t req;
+	uint32_t tid;		/* thread that read it */
+	uint8_t api, method, body;
+	bool announced;		/* TL_REQ_BEGIN was sent */
+	bool request_done, response_begun;
+	bool joined;		/* its request was not seen */
+	bool failed;		/* an error event came */
+	uint16_t status;
+	uint64_t first_byte_ns;
+	uint64_t bytes_in, bytes_out;
+	struct http1_head *head; /* of the request, until its end */
+	struct cutbuf text;	/* body of the request, then of an answer that is no stream */
+	struct sse *sse;
+	struct llm_chunk *last;	/* counts and id gathered so far; made with the first that has any */
+};
+
+struct conn {
+	uint64_t sock;
+	uint32_t conn;		/* number */
+	uint32_t tgid, tid;
+	uint64_t open_ns;	/* handshake done; 0: not seen */
+	uint64_t peer_eof_ns;	/* the peer said it is done, or reset; 0: not yet */
+	uint64_t last_ns;
+	uint16_t local_port, peer_port;
+	uint8_t family;
+	uint8_t peer_addr[16];
+	bool client;		/* the target opened it: not a served connection */
+	bool in_lost, out_lost;	/* no sync in this direction: wait for a start line */
+	bool tls;
+	bool has_pos[2];	/* stream_pos below is known, by direction: in, out */
+	uint32_t pos[2];	/* TCP's count of the stream behind the last bytes that we saw */
+	struct http1 *in, *out;
+	struct exchange *first, *last;	/* oldest and newest under way */
+	unsigned n_under_way;
+};
+
+struct wire {
+	struct emit out;
+	struct wire_opts opts;
+	struct wire_stats stats;
+	struct map *conns;	/* socket -> struct conn * */
+	struct map *opened;	/* peer and local port -> ns of a handshake not yet accepted */
+	struct map *threads;	/* tid -> number of the request that it read last */
+	uint32_t n_conns, n_reqs;
+
+	/* The event that is being fed: what the parsers' callbacks need to know of it. */
+	struct conn *c;
+	uint64_t now_ns;
+	uint32_t write_us;
+	uint32_t tid;
+	int err;		/* first error of a callback */
+};
+
+/* exchange.c: the life of one exchange. All report errors in w->err. */
+struct exchange *exchange_new(struct wire *w, struct conn *c);	/* queued last; NULL: refused */
+void exchange_announce(struct wire *w, struct conn *c, struct exchange *x, bool joined);
+void exchange_request_done(struct wire *w, struct conn *c, struct exchange *x);
+void exchange_response_head(struct wire *w, struct conn *c, struct exchange *x,
+			    const struct http1_head *head);
+void exchange_response_body(struct wire *w, struct conn *c, struct exchange *x, const char *data,
+			    size_t len);
+void exchange_response_gap(struct wire *w, struct conn *c, struct exchange *x, uint64_t len);
+/* Ends the oldest exchange of the connection and frees it. */
+void exchange_end(struct wire *w, struct conn *c, uint16_t how, uint64_t ns);
+
+void wire_emit(struct wire *w, const struct tl_hdr *ev);
+
+#endif
