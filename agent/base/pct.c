@@ -14,7 +14,14 @@ static size_t rank_of(size_t n, unsigned int permille)
 	return rank ? rank - 1 : 0;
 }
 
-/* Median of three picks bad pivots on some inputs: after a few rounds that shrink little, sort. */
+/* Pivots are taken at scattered places: ends and middle are bad ones in an array that an earlier
+ * call has partitioned. Should they ever be bad too, sort after that many rounds. */
+static size_t scatter(uint64_t *state, size_t n)
+{
+	*state = *state * 6364136223846793005u + 1442695040888963407u;
+	return (size_t)(((unsigned __int128)*state * n) >> 64);
+}
+
 #define DEFINE_PCT(name, type)								\
 static int name##_cmp(const void *a, const void *b)					\
 {											\
@@ -33,9 +40,12 @@ static type name##_median(type a, type b, type c)					\
 type name(type *v, size_t n, unsigned int permille)					\
 {											\
 	size_t k = rank_of(n, permille), lo = 0, hi = n;				\
+	uint64_t rnd = n;								\
 											\
 	for (int rounds = 0; hi - lo > 16; rounds++) {					\
-		type p = name##_median(v[lo], v[lo + (hi - lo) / 2], v[hi - 1]);	\
+		type p = name##_median(v[lo + scatter(&rnd, hi - lo)],			\
+				       v[lo + scatter(&rnd, hi - lo)],			\
+				       v[lo + scatter(&rnd, hi - lo)]);			\
 		size_t lt = lo, gt = hi, i = lo;	/* [lt, gt) is equal to p */	\
 											\
 		if (rounds > 64)							\

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers over all requests: percentiles by selection, rates over interval unions, coverage. */
-#include "model/summary.h"
+#include "model/summary_priv.h"
 #include "base/pct.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -186,7 +187,8 @@ static void dist_of(uint64_t *values, size_t n, struct dist *ret)
 	ret->p50 = pct_u64(values, n, 500);
 	ret->p90 = pct_u64(values, n, 900);
 	ret->p99 = pct_u64(values, n, 990);
-	ret->max = pct_u64(values, n, 1000);
+	for (size_t i = 0; i < n; i++)
+		ret->max = values[i] > ret->max ? values[i] : ret->max;
 }
 
 /* One metric of the chosen requests; `offset` is where it lies in struct req_metrics. */
@@ -224,13 +226,19 @@ static void gap_dist(struct work *w, const bool *chosen, const uint64_t *gaps, s
 	dist_of(w->scratch, n, ret);
 }
 
-static void fill_row(struct work *w, const bool *chosen, struct summary_row *ret)
+/* `all`: the row of all requests, NULL to make it. A class that holds them all is a copy. */
+static void fill_row(struct work *w, const bool *chosen, const struct summary_row *all,
+		     struct summary_row *ret)
 {
 	memset(ret, 0, sizeof(*ret));
 	for (size_t i = 0; i < w->v->n_requests; i++)
 		ret->n_requests += chosen[i];
 	if (!ret->n_requests)
 		return;
+	if (all && ret->n_requests == all->n_requests) {
+		*ret = *all;
+		return;
+	}
 	metric_dist(w, chosen, offsetof(struct req_metrics, ttft_ns), &ret->ttft);
 	metric_dist(w, chosen, offsetof(struct req_metrics, tpot_ns), &ret->tpot);
 	metric_dist(w, chosen, offsetof(struct req_metrics, e2e_ns), &ret->e2e);
@@ -249,14 +257,14 @@ static int fill_rows(struct work *w, struct summary *ret)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++)
 		chosen[i] = w->rows[i].counted;
-	fill_row(w, chosen, &ret->all);
+	fill_row(w, chosen, NULL, &ret->all);
 	for (int c = 0; c < N_LEN_CLASSES; c++) {
 		for (size_t i = 0; i < n; i++)
 			chosen[i] = w->rows[i].counted && w->rows[i].in_class == c;
-		fill_row(w, chosen, &ret->by_input[c]);
+		fill_row(w, chosen, &ret->all, &ret->by_input[c]);
 		for (size_t i = 0; i < n; i++)
 			chosen[i] = w->rows[i].counted && w->rows[i].out_class == c;
-		fill_row(w, chosen, &ret->by_output[c]);
+		fill_row(w, chosen, &ret->all, &ret->by_output[c]);
 	}
 	free(chosen);
 	return 0;
@@ -325,27 +333,27 @@ static void count_steps(const struct model_view *v, struct summary *ret)
 		100.0 * (double)matched / (double)ret->tokens_in_steps : -1;
 }
 
-/* ---- busy time and batch size: summary_time.c ---- */
-
 int summarise(const struct model_view *v, struct summary *ret)
 {
 	struct work w = { .v = v };
+	struct summary s;
 	int err;
 
-	memset(ret, 0, sizeof(*ret));
-	count_requests(v, ret);
-	count_steps(v, ret);
-	err = summary_time(v, ret);
+	memset(&s, 0, sizeof(s));
+	count_requests(v, &s);
+	count_steps(v, &s);
+	err = summary_time(v, &s);
 	if (!err)
 		err = collect_lost(&w);
 	if (!err)
-		err = collect_requests(&w, ret);
+		err = collect_requests(&w, &s);
 	if (!err)
-		err = fill_rows(&w, ret);
+		err = fill_rows(&w, &s);
 	work__free(&w);
-	ret->tok_per_s_wall = ret->wall_ns ?
-		(double)ret->output_tokens * 1e9 / (double)ret->wall_ns : -1;
-	ret->tok_per_s_busy = ret->busy_ns ?
-		(double)ret->output_tokens * 1e9 / (double)ret->busy_ns : -1;
-	return err;
+	if (err)
+		return err;
+	s.tok_per_s_wall = s.wall_ns ? (double)s.output_tokens * 1e9 / (double)s.wall_ns : -1;
+	s.tok_per_s_busy = s.busy_ns ? (double)s.output_tokens * 1e9 / (double)s.busy_ns : -1;
+	*ret = s;
+	return 0;
 }
