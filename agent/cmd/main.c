@@ -11,6 +11,7 @@ static const struct command {
 	int (*run)(int argc, char **argv);
 	const char *summary;	/* one line of --help */
 } commands[] = {
+	{ "list", cmd_list, "engines on this host: pid, kind, version, ports, what could be attached" },
 	{ NULL, NULL, NULL },
 };
 

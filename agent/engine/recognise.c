@@ -28,17 +28,15 @@ const char *const recognise_packages[] = {
 };
 const size_t n_recognise_packages = ARRAY_SIZE(recognise_packages);
 
+/* Packages whose version is the engine's own; the name of an engine's package is enough. */
 static const struct {
 	const char *package;
 	uint16_t engine;
-	const char *folder;	/* for libraries in other people's packages: what the path has then */
 } packages[] = {
-	{ "xllamacpp", TL_ENGINE_LLAMA, "/xllamacpp/" },
-	{ "llama_cpp_python", TL_ENGINE_LLAMA, "/llama_cpp/" },
-	{ "vllm", TL_ENGINE_VLLM, NULL },
-	{ "sglang", TL_ENGINE_SGLANG, NULL },
-	{ "text_generation_server", TL_ENGINE_TGI, NULL },
-	{ "tensorrt_llm", TL_ENGINE_TRTLLM, NULL },
+	{ "vllm", TL_ENGINE_VLLM },
+	{ "sglang", TL_ENGINE_SGLANG },
+	{ "text_generation_server", TL_ENGINE_TGI },
+	{ "tensorrt_llm", TL_ENGINE_TRTLLM },
 };
 
 /* Processes that name themselves (setproctitle): a prefix of argv[0], of which comm has 15 bytes.
@@ -264,25 +262,33 @@ static bool by_libraries(const struct proc_facts *f, struct engine_id *id)
 
 /* ---- versions ---- */
 
+/* llama.cpp comes in packages of others, which have versions of their own: say whose it is. */
+static bool has_llama(const struct proc_facts *f, const char *package, size_t len)
+{
+	char folder[64];
+
+	snprintf(folder, sizeof(folder), "/%.*s/", (int)len, package);
+	if (!strcmp(folder, "/llama_cpp_python/"))
+		str_copy(folder, sizeof(folder), "/llama_cpp/");
+	return f->symbols_in && strstr(f->symbols_in, folder);
+}
+
 static void find_version(const struct proc_facts *f, struct engine_id *id)
 {
 	if (id->engine == TL_ENGINE_LLAMA && f->llama_build) {
 		snprintf(id->version, sizeof(id->version), "b%u", f->llama_build);
 		return;
 	}
-	for (size_t i = 0; i < f->n_packages; i++) {
-		const char *space = strchr(f->packages[i], ' ');
+	for (size_t i = 0; i < f->n_packages && !*id->version; i++) {
+		const char *package = f->packages[i];
+		size_t len = strcspn(package, " ");
 
-		for (size_t k = 0; space && k < ARRAY_SIZE(packages); k++) {
-			if (packages[k].engine != id->engine ||
-			    strncmp(f->packages[i], packages[k].package, space - f->packages[i]) ||
-			    packages[k].package[space - f->packages[i]])
-				continue;
-			if (packages[k].folder && !(f->symbols_in && strstr(f->symbols_in, packages[k].folder)))
-				continue;
-			/* the binding has a version of its own: say whose it is */
-			str_copy(id->version, sizeof(id->version), packages[k].folder ? f->packages[i] : space + 1);
-			return;
+		if (id->engine == TL_ENGINE_LLAMA && has_llama(f, package, len))
+			str_copy(id->version, sizeof(id->version), package);
+		for (size_t k = 0; k < ARRAY_SIZE(packages); k++) {
+			if (packages[k].engine == id->engine && strlen(packages[k].package) == len &&
+			    !strncmp(packages[k].package, package, len) && package[len])
+				str_copy(id->version, sizeof(id->version), package + len + 1);
 		}
 	}
 }

@@ -31,8 +31,9 @@ struct proc_facts {
 	const char *symbols_in;	/* the entry of libs that has the first of them; NULL: none */
 	uint32_t llama_build;	/* LLAMA_BUILD_NUMBER of the file that defines it, 0: unknown */
 	bool exe_symtab;	/* the executable has a symbol table: it was not stripped */
-	char **packages;	/* "name version" of those of recognise_packages that are installed
-				 * beside a mapped library: tells a version, not an engine */
+	char **packages;	/* "name version" of the Python packages beside mapped libraries, if
+				 * in recognise_packages or the one that symbols_in lies in: tells a
+				 * version, not an engine */
 	size_t n_packages;
 	uint16_t ports[8];	/* listening TCP ports */
 	size_t n_ports;

@@ -63,8 +63,8 @@ static void read_build(const struct elfsyms *e, const Elf64_Sym *sym, struct fil
 {
 	uint32_t build;
 
-	/* Built outside its git checkout it is 0, and then lies in .bss. */
-	if (!elfsyms_read(e, sym->st_value, &build, sizeof(build)) && build < 10000000)
+	/* The count of commits: 0 without git (it lies in .bss then), 1 in a shallow clone. */
+	if (!elfsyms_read(e, sym->st_value, &build, sizeof(build)) && build > 1 && build < 10000000)
 		f->llama_build = build;
 }
 
@@ -206,42 +206,68 @@ int proc_files__read(struct proc_scan *s, pid_t pid, struct proc_facts *f)
 /* ---- Python packages ---- */
 
 /* Distribution names are compared without case, and with '-', '_' and '.' alike. */
-static bool same_package(const char *a, size_t a_len, const char *b)
+static bool same_package(const char *a, size_t a_len, const char *b, size_t b_len)
 {
-	for (size_t i = 0; i < a_len; i++, b++) {
-		if (!*b || tolower((unsigned char)(strchr("-.", a[i]) ? '_' : a[i])) != *b)
+	for (size_t i = 0; i < a_len && i < b_len; i++) {
+		char x = strchr("-.", a[i]) ? '_' : tolower((unsigned char)a[i]);
+		char y = strchr("-.", b[i]) ? '_' : tolower((unsigned char)b[i]);
+
+		if (x != y)
 			return false;
 	}
-	return !*b;
+	return a_len == b_len;
+}
+
+/* A folder in which packages are installed, and the one of them that a library lies in. */
+struct package_dir {
+	char path[256];
+	const char *package;	/* not ended by a NUL */
+	size_t package_len;	/* 0: none in particular */
+};
+
+static const char *known_package(const char *name, size_t len)
+{
+	for (size_t i = 0; i < n_recognise_packages; i++) {
+		if (same_package(name, len, recognise_packages[i], strlen(recognise_packages[i])))
+			return recognise_packages[i];
+	}
+	return NULL;
 }
 
 /* "NAME-VERSION.dist-info" of a package that matters, as "name version". */
-static int add_package(struct proc_facts *f, const char *entry)
+static int add_package(struct proc_facts *f, const struct package_dir *dir, const char *entry)
 {
-	const char *end = strstr(entry, ".dist-info"), *dash = strchr(entry, '-');
-	char text[96], **more;
+	const char *end = strstr(entry, ".dist-info"), *dash = strchr(entry, '-'), *known;
+	char text[128], **more;
 
 	if (!end || end[10] || !dash || dash > end || f->n_packages == MAX_PACKAGES)
 		return 0;
-	for (size_t i = 0; i < n_recognise_packages; i++) {
-		if (!same_package(entry, dash - entry, recognise_packages[i]))
-			continue;
-		snprintf(text, sizeof(text), "%s %.*s", recognise_packages[i], (int)(end - dash - 1), dash + 1);
-		more = realloc(f->packages, (f->n_packages + 1) * sizeof(*more));
-		if (!more)
-			return -ENOMEM;
-		f->packages = more;
-		f->packages[f->n_packages] = strdup(text);
-		if (!f->packages[f->n_packages])
-			return -ENOMEM;
-		f->n_packages++;
+	known = known_package(entry, dash - entry);
+	if (known)
+		snprintf(text, sizeof(text), "%s %.*s", known, (int)(end - dash - 1), dash + 1);
+	else if (same_package(entry, dash - entry, dir->package, dir->package_len))
+		snprintf(text, sizeof(text), "%.*s %.*s", (int)dir->package_len, dir->package,
+			 (int)(end - dash - 1), dash + 1);
+	else
+		return 0;
+	for (size_t i = 0; i < f->n_packages; i++) {
+		if (!strcmp(f->packages[i], text))
+			return 0;
 	}
+	more = realloc(f->packages, (f->n_packages + 1) * sizeof(*more));
+	if (!more)
+		return -ENOMEM;
+	f->packages = more;
+	f->packages[f->n_packages] = strdup(text);
+	if (!f->packages[f->n_packages])
+		return -ENOMEM;
+	f->n_packages++;
 	return 0;
 }
 
-static int read_package_dir(pid_t pid, const char *path, struct proc_facts *f)
+static int read_package_dir(pid_t pid, const struct package_dir *where, struct proc_facts *f)
 {
-	int fd = proc_open_in_root(pid, path, O_RDONLY | O_DIRECTORY), err = 0;
+	int fd = proc_open_in_root(pid, where->path, O_RDONLY | O_DIRECTORY), err = 0;
 	struct dirent *d;
 	DIR *dir;
 
@@ -253,15 +279,16 @@ static int read_package_dir(pid_t pid, const char *path, struct proc_facts *f)
 		return -ENOMEM;
 	}
 	while (!err && (d = readdir(dir)))
-		err = add_package(f, d->d_name);
+		err = add_package(f, where, d->d_name);
 	closedir(dir);
 	return err;
 }
 
-int proc_packages__read(pid_t pid, struct proc_facts *f)
+/* The folders that every Python on the library paths installs to. */
+static int read_site_packages(pid_t pid, struct proc_facts *f)
 {
 	static const char *const kinds[] = { "/site-packages/", "/dist-packages/" };
-	char dirs[MAX_PACKAGE_DIRS][256];
+	struct package_dir dirs[MAX_PACKAGE_DIRS] = { 0 };
 	size_t n = 0, k;
 	int err;
 
@@ -270,14 +297,44 @@ int proc_packages__read(pid_t pid, struct proc_facts *f)
 
 		if (!at)
 			continue;
-		snprintf(dirs[n], sizeof(dirs[n]), "%.*s", (int)(at - lib + 14), lib);
-		for (k = 0; k < n && strcmp(dirs[k], dirs[n]); k++)
+		snprintf(dirs[n].path, sizeof(dirs[n].path), "%.*s", (int)(at - lib + 14), lib);
+		for (k = 0; k < n && strcmp(dirs[k].path, dirs[n].path); k++)
 			;
 		if (k < n)
 			continue;
-		err = read_package_dir(pid, dirs[n++], f);
+		err = read_package_dir(pid, &dirs[n++], f);
 		if (err)
 			return err;
 	}
 	return 0;
+}
+
+/* `pip install --target` puts packages anywhere: DIR/PACKAGE/[SUBFOLDER/]libx.so */
+static int read_library_packages(pid_t pid, struct proc_facts *f)
+{
+	const char *end = f->symbols_in ? strrchr(f->symbols_in, '/') : NULL;
+	struct package_dir dir;
+	int err;
+
+	for (int i = 0; i < 2 && end; i++) {
+		const char *slash = end == f->symbols_in ? NULL : memrchr(f->symbols_in, '/', end - f->symbols_in);
+
+		if (!slash || slash == f->symbols_in)
+			break;
+		snprintf(dir.path, sizeof(dir.path), "%.*s", (int)(slash - f->symbols_in), f->symbols_in);
+		dir.package = slash + 1;
+		dir.package_len = end - slash - 1;
+		err = read_package_dir(pid, &dir, f);
+		if (err)
+			return err;
+		end = slash;
+	}
+	return 0;
+}
+
+int proc_packages__read(pid_t pid, struct proc_facts *f)
+{
+	int err = read_site_packages(pid, f);
+
+	return err ? err : read_library_packages(pid, f);
 }

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `tokenlag list`: the engines of this host. */
+#include "base/jsonw.h"
+#include "base/str.h"
+#include "base/units.h"
+#include "base/util.h"
+#include "cmd/cmd.h"
+#include "cmd/log.h"
+#include "source/discover.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+struct list_opts {
+	bool json;
+};
+
+static const struct argp_option options[] = {
+	{ "json", 'j', NULL, 0, "Print JSON", 0 },
+	{ 0 },
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct list_opts *o = state->input;
+
+	switch (key) {
+	case 'j':
+		o->json = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_error(state, "'%s' is too much: list takes no arguments", arg);
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+/* ---- text ---- */
+
+enum column { PID, KIND, VERSION, ROLE, PORTS, UPTIME, GPUS, TIERS, WHERE, N_COLUMNS };
+static const char *const titles[] = { "PID",    "KIND", "VERSION", "ROLE", "PORTS",
+				      "UPTIME", "GPUS", "TIERS",   "WHERE" };
+struct row {
+	char cell[N_COLUMNS][48];
+};
+
+static void put_ports(char *cell, size_t size, const struct found *f)
+{
+	enum { SHOWN = 3 };
+	size_t at = 0;
+
+	if (!f->facts.n_ports) {
+		str_copy(cell, size, f->refused ? "?" : "-");
+		return;
+	}
+	for (size_t i = 0; i < f->facts.n_ports && i < SHOWN; i++)
+		at += snprintf(cell + at, size - at, "%s%u", i ? "," : "", f->facts.ports[i]);
+	if (f->facts.n_ports > SHOWN)
+		snprintf(cell + at, size - at, "+%zu", f->facts.n_ports - SHOWN);
+}
+
+static void put_gpus(char *cell, size_t size, const struct found *f)
+{
+	size_t at = 0;
+
+	str_copy(cell, size, f->facts.has_cuda ? "cuda" : "-");
+	for (unsigned int i = 0; i < 64 && at + 4 < size; i++) {
+		if (f->facts.gpus >> i & 1)
+			at += snprintf(cell + at, size - at, "%s%u", at ? "," : "", i);
+	}
+}
+
+static void put_where(char *cell, size_t size, const struct found *f)
+{
+	recognise_container(f->facts.cgroup, cell, size);
+	if (!*cell && (f->facts.other_mnt_ns || f->facts.other_pid_ns))
+		str_copy(cell, size, "other namespace");
+}
+
+static void fill(struct row *r, const struct found *f, uint64_t now)
+{
+	const struct proc_facts *p = &f->facts;
+	char text[UNITS_LEN];
+
+	snprintf(r->cell[PID], sizeof(r->cell[PID]), "%u", p->pid);
+	if (p->pid_inside != p->pid)
+		snprintf(r->cell[PID], sizeof(r->cell[PID]), "%u (%u)", p->pid, p->pid_inside);
+	str_copy(r->cell[KIND], sizeof(r->cell[KIND]), engine_kind_name(f->id.engine));
+	str_copy(r->cell[VERSION], sizeof(r->cell[VERSION]), *f->id.version ? f->id.version : "?");
+	snprintf(r->cell[ROLE], sizeof(r->cell[ROLE]), "%s%s", f->server == p->pid ? "" : "  ", f->id.role);
+	put_ports(r->cell[PORTS], sizeof(r->cell[PORTS]), f);
+	str_copy(r->cell[UPTIME], sizeof(r->cell[UPTIME]),
+		 p->start_ns && now > p->start_ns ? units_ns(text, now - p->start_ns) : "?");
+	put_gpus(r->cell[GPUS], sizeof(r->cell[GPUS]), f);
+	str_copy(r->cell[TIERS], sizeof(r->cell[TIERS]), recognise_tiers(p, &f->id) & TL_T1 ? "T0+T1" : "T0");
+	put_where(r->cell[WHERE], sizeof(r->cell[WHERE]), f);
+}
+
+static void print_rows(const struct row *rows, size_t n)
+{
+	int width[N_COLUMNS] = { 0 };
+
+	for (size_t i = 0; i < n; i++) {
+		for (int c = 0; c < N_COLUMNS; c++) {
+			int len = strlen(rows[i].cell[c]);
+
+			width[c] = len > width[c] ? len : width[c];
+		}
+	}
+	for (size_t i = 0; i < n; i++) {
+		printf("%*s", width[PID], rows[i].cell[PID]);
+		for (int c = PID + 1; c < N_COLUMNS; c++) {
+			bool last = c == WHERE || (c == TIERS && !*rows[i].cell[WHERE]);
+
+			printf("  %-*s", last ? 0 : width[c], rows[i].cell[c]);
+			if (last)
+				break;
+		}
+		putchar('\n');
+	}
+}
+
+/* What a column cannot say. */
+static void print_notes(const struct found *f)
+{
+	const struct proc_facts *p = &f->facts;
+
+	if (f->ollama)
+		printf("%u: run by ollama pid %u.\n", p->pid, f->ollama);
+	if (!strcmp(f->id.role, "library"))
+		printf("%u: embeds %s, no listening socket: there are no requests to see.\n", p->pid,
+		       engine_kind_name(f->id.engine));
+	else if (f->id.engine == TL_ENGINE_LLAMA && !(recognise_tiers(p, &f->id) & TL_T1) && !f->refused)
+		printf("%u: its steps cannot be seen (%s).\n", p->pid, f->id.why);
+	if (f->refused)
+		printf("%u: not allowed to read all of it%s.\n", p->pid, geteuid() ? ": run as root" : "");
+	if (p->uses_io_uring)
+		printf("%u: uses io_uring, part of its traffic may be unseen.\n", p->pid);
+	if (p->deleted_exe)
+		printf("%u: its executable was deleted or replaced since it started.\n", p->pid);
+	if (log_get_level() >= LOG_VERBOSE)
+		printf("%u: %s; %s\n", p->pid, f->id.why, *p->exe ? p->exe : "executable unknown");
+}
+
+static void print_refused(const struct discovery *d)
+{
+	if (!d->n_refused)
+		return;
+	printf("%zu of %zu processes could not be read%s\n", d->n_refused, d->n_processes,
+	       geteuid() ? ": run as root to see all." : ", not even as root.");
+}
+
+static int print_text(const struct discovery *d)
+{
+	struct row *rows = calloc(d->n + 1, sizeof(*rows));
+	uint64_t now = now_ns();
+
+	if (!rows) {
+		log_error("list: out of memory");
+		return CMD_FAILED;
+	}
+	if (!d->n) {
+		printf("No engine found: none of %zu processes looks like llama.cpp, Ollama, vLLM, SGLang, TGI "
+		       "or TensorRT-LLM (by title, command, libraries and symbols); start one, or ask "
+		       "`tokenlag doctor -p PID` about the process that should be one.\n",
+		       d->n_processes - d->n_refused);
+	} else {
+		printf("%zu engine%s found, %zu process%s.\n\n", d->n_servers, d->n_servers == 1 ? "" : "s", d->n,
+		       d->n == 1 ? "" : "es");
+		for (int c = 0; c < N_COLUMNS; c++)
+			str_copy(rows[0].cell[c], sizeof(rows[0].cell[c]), titles[c]);
+		for (size_t i = 0; i < d->n; i++)
+			fill(&rows[i + 1], &d->found[i], now);
+		print_rows(rows, d->n + 1);
+		putchar('\n');
+		for (size_t i = 0; i < d->n; i++)
+			print_notes(&d->found[i]);
+	}
+	print_refused(d);
+	free(rows);
+	return CMD_OK;
+}
+
+/* ---- JSON ---- */
+
+static int to_stdout(void *ctx, const char *data, size_t len)
+{
+	(void)ctx;
+	return fwrite(data, 1, len, stdout) == len ? 0 : -EIO;
+}
+
+static void str_or_null(struct jsonw *w, const char *key, const char *s)
+{
+	jsonw__key(w, key);
+	jsonw__str(w, *s ? s : NULL);
+}
+
+static void u64_or_null(struct jsonw *w, const char *key, uint64_t v)
+{
+	jsonw__key(w, key);
+	if (v)
+		jsonw__u64(w, v);
+	else
+		jsonw__null(w);
+}
+
+static void engine_json(struct jsonw *w, const struct found *f, uint64_t now)
+{
+	const struct proc_facts *p = &f->facts;
+	uint32_t tiers = recognise_tiers(p, &f->id);
+	char where[48];
+
+	jsonw__object(w);
+	u64_or_null(w, "pid", p->pid);
+	u64_or_null(w, "pid_inside", p->pid_inside);
+	u64_or_null(w, "server_pid", f->server);
+	u64_or_null(w, "ollama_pid", f->ollama);
+	str_or_null(w, "kind", engine_kind_name(f->id.engine));
+	str_or_null(w, "version", f->id.version);
+	str_or_null(w, "role", f->id.role);
+	str_or_null(w, "why", f->id.why);
+	str_or_null(w, "exe", p->exe);
+	jsonw__key(w, "ports");
+	if (f->refused && !p->n_ports) {
+		jsonw__null(w);
+	} else {
+		jsonw__array(w);
+		for (size_t i = 0; i < p->n_ports; i++)
+			jsonw__u64(w, p->ports[i]);
+		jsonw__end_array(w);
+	}
+	u64_or_null(w, "start_ns", p->start_ns);
+	u64_or_null(w, "uptime_ms", p->start_ns && now > p->start_ns ? (now - p->start_ns) / 1000000 : 0);
+	jsonw__key(w, "gpus");
+	jsonw__array(w);
+	for (unsigned int i = 0; i < 64; i++) {
+		if (p->gpus >> i & 1)
+			jsonw__u64(w, i);
+	}
+	jsonw__end_array(w);
+	jsonw__key(w, "cuda");
+	jsonw__bool(w, p->has_cuda);
+	jsonw__key(w, "tiers");
+	jsonw__array(w);
+	jsonw__str(w, "T0");
+	if (tiers & TL_T1)
+		jsonw__str(w, "T1");
+	jsonw__end_array(w);
+	recognise_container(p->cgroup, where, sizeof(where));
+	str_or_null(w, "container", where);
+	jsonw__key(w, "other_mount_namespace");
+	jsonw__bool(w, p->other_mnt_ns);
+	jsonw__key(w, "io_uring");
+	jsonw__bool(w, p->uses_io_uring);
+	jsonw__key(w, "deleted_executable");
+	jsonw__bool(w, p->deleted_exe);
+	jsonw__key(w, "unreadable");
+	jsonw__bool(w, f->refused);
+	jsonw__end_object(w);
+}
+
+static int print_json(const struct discovery *d)
+{
+	uint64_t now = now_ns();
+	struct jsonw w;
+
+	jsonw__init(&w, to_stdout, NULL);
+	jsonw__object(&w);
+	jsonw__key(&w, "schema");
+	jsonw__u64(&w, 1);
+	jsonw__key(&w, "processes");
+	jsonw__object(&w);
+	jsonw__key(&w, "seen");
+	jsonw__u64(&w, d->n_processes);
+	jsonw__key(&w, "unreadable");
+	jsonw__u64(&w, d->n_refused);
+	jsonw__end_object(&w);
+	jsonw__key(&w, "engines");
+	jsonw__array(&w);
+	for (size_t i = 0; i < d->n; i++)
+		engine_json(&w, &d->found[i], now);
+	jsonw__end_array(&w);
+	jsonw__end_object(&w);
+	jsonw__newline(&w);
+	return jsonw__finish(&w);
+}
+
+int cmd_list(int argc, char **argv)
+{
+	static const struct argp_child children[] = { { &log_argp, 0, "Messages:", -1 }, { 0 } };
+	static const struct argp argp = {
+		options, parse, NULL,
+		"List the LLM engines that run on this host: what they are, where they listen and what could "
+		"be attached (T0: sockets and syscalls; T1: also the engine's steps).", children, NULL, NULL,
+	};
+	struct list_opts o = { 0 };
+	struct discovery d;
+	int err;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	err = discover(&d);
+	if (err) {
+		log_error("list: cannot read /proc: %s", strerror(-err));
+		return CMD_FAILED;
+	}
+	err = o.json ? print_json(&d) : print_text(&d);
+	if (!err && fflush(stdout))
+		err = -errno;
+	if (err < 0)
+		log_error("list: cannot write: %s", strerror(-err));
+	discovery__free(&d);
+	return err ? CMD_FAILED : CMD_OK;
+}
