@@ -23,6 +23,8 @@ typedef void (*sse_fn)(void *ctx, const struct sse_event *ev);
 /* Keeps up to max_head first and max_tail last bytes of one event's data. NULL: out of memory.
  * Holds no buffer between events that arrive whole. */
 struct sse *sse__new(size_t max_head, size_t max_tail);
+/* The same for JSON lines: each line that is not empty is the data of one event. */
+struct sse *sse__new_lines(size_t max_head, size_t max_tail);
 void sse__free(struct sse *s);		/* NULL is fine */
 
 /* Feed the next bytes of the body, cut anywhere; fn is called once per complete event. Comments are
