@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The report as JSON: every key always there, what is not known is null. */
+#include "sink/json.h"
+#include "base/jsonw.h"
+#include "base/util.h"
+#include "engine/recognise.h"
+#include "sink/json_priv.h"
+#include "sink/notes.h"
+
+#include <errno.h>
+#include <time.h>
+
+static int to_file(void *ctx, const char *data, size_t len)
+{
+	errno = 0;
+	if (fwrite(data, 1, len, ctx) == len)
+		return 0;
+	return errno ? -errno : -EIO;
+}
+
+void json_ms(struct jsonw *w, const char *key, int64_t ns)
+{
+	jsonw__key(w, key);
+	if (ns < 0)
+		jsonw__null(w);
+	else
+		jsonw__fixed(w, ns, 6);
+}
+
+void json_since(struct jsonw *w, const char *key, uint64_t ns, uint64_t t0_ns)
+{
+	jsonw__key(w, key);
+	if (ns)
+		jsonw__fixed(w, (int64_t)(ns - t0_ns), 6);
+	else
+		jsonw__null(w);
+}
+
+void json_str(struct jsonw *w, const char *key, const char *s)
+{
+	jsonw__key(w, key);
+	jsonw__str(w, s && *s ? s : NULL);
+}
+
+void json_count(struct jsonw *w, const char *key, uint64_t n)
+{
+	jsonw__key(w, key);
+	jsonw__u64(w, n);
+}
+
+static void json_double(struct jsonw *w, const char *key, double v, bool known)
+{
+	jsonw__key(w, key);
+	if (known)
+		jsonw__double(w, v, 3);
+	else
+		jsonw__null(w);
+}
+
+static void write_tiers(struct jsonw *w, uint32_t tiers)
+{
+	static const char *const names[] = { "T0", "T1", "T2", "T3" };
+
+	jsonw__key(w, "tiers");
+	jsonw__array(w);
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (tiers & 1u << i)
+			jsonw__str(w, names[i]);
+	jsonw__end_array(w);
+}
+
+/* Wall time at the start of the recording; "" if the capture does not say. */
+static const char *utc_of_start(const struct model_view *v, char buf[48])
+{
+	uint64_t ns, since;
+	struct tm tm;
+	time_t s;
+	size_t n;
+
+	buf[0] = '\0';
+	if (!v->host || !v->host->realtime_ns)
+		return buf;
+	since = v->host->hdr.ts_ns > v->t0_ns ? v->host->hdr.ts_ns - v->t0_ns : 0;
+	ns = v->host->realtime_ns - since;
+	s = (time_t)(ns / 1000000000);
+	if (!gmtime_r(&s, &tm))
+		return buf;
+	n = strftime(buf, 32, "%Y-%m-%dT%H:%M:%S", &tm);
+	snprintf(buf + n, 48 - n, ".%06uZ", (unsigned int)(ns % 1000000000 / 1000));
+	return buf;
+}
+
+static void write_host(struct jsonw *w, const struct model_view *v)
+{
+	const struct tl_host *h = v->host;
+	char utc[48];
+
+	jsonw__key(w, "tool");
+	jsonw__object(w);
+	json_str(w, "version", h ? h->tool : NULL);
+	jsonw__end_object(w);
+	jsonw__key(w, "host");
+	jsonw__object(w);
+	json_str(w, "kernel", h ? h->kernel : NULL);
+	json_str(w, "hostname", h ? h->hostname : NULL);
+	jsonw__key(w, "n_cpus");
+	if (h && h->n_cpus)
+		jsonw__u64(w, h->n_cpus);
+	else
+		jsonw__null(w);
+	json_str(w, "t0_utc", utc_of_start(v, utc));
+	json_ms(w, "clock_error_ms", h && h->realtime_ns ? (int64_t)h->clock_err_ns : -1);
+	write_tiers(w, h ? h->tiers : 0);
+	jsonw__end_object(w);
+}
+
+static void write_capture(struct jsonw *w, const struct model_view *v)
+{
+	static const char *const stops[] = {
+		NULL, "done", "signal", "target_exit", "error", "limit",
+	};
+
+	jsonw__key(w, "capture");
+	jsonw__object(w);
+	json_ms(w, "duration_ms", (int64_t)(v->t1_ns - v->t0_ns));
+	json_str(w, "stop", v->stop < ARRAY_SIZE(stops) ? stops[v->stop] : NULL);
+	jsonw__end_object(w);
+}
+
+static void write_lost_spans(struct jsonw *w, const struct model_view *v)
+{
+	jsonw__key(w, "lost_spans");
+	jsonw__array(w);
+	for (size_t i = 0; i < v->n_lost; i++) {
+		const struct rec_lost *l = &v->lost[i];
+
+		jsonw__object(w);
+		json_since(w, "t0_ms", l->since_ns, v->t0_ns);
+		json_since(w, "t1_ms", l->until_ns, v->t0_ns);
+		json_count(w, "n", l->n);
+		json_str(w, "where", lost_where_name(l->where));
+		jsonw__end_object(w);
+	}
+	jsonw__end_array(w);
+}
+
+static void write_coverage(struct jsonw *w, const struct model_view *v, const struct summary *s)
+{
+	jsonw__key(w, "coverage");
+	jsonw__object(w);
+	json_count(w, "events", v->n_events);
+	json_count(w, "lost", v->n_lost_events);
+	json_count(w, "unknown_kinds", v->n_unknown);
+	write_lost_spans(w, v);
+	jsonw__key(w, "requests");
+	jsonw__object(w);
+	json_count(w, "complete", s->n_state[REQ_COMPLETE]);
+	json_count(w, "truncated", s->n_state[REQ_TRUNCATED]);
+	json_count(w, "aborted", s->n_state[REQ_ABORTED]);
+	json_count(w, "error", s->n_state[REQ_ERROR]);
+	json_count(w, "open", s->n_state[REQ_OPEN]);
+	json_count(w, "not_kept", v->n_requests_not_kept);
+	jsonw__end_object(w);
+	json_count(w, "other_requests", v->n_other_requests);
+	json_count(w, "not_streamed", s->n_non_streaming);
+	jsonw__key(w, "steps");
+	jsonw__object(w);
+	json_count(w, "seen", s->steps_seen);
+	json_count(w, "with_members", s->steps_with_members);
+	json_double(w, "matched_tokens_pct", s->matched_tokens_pct, s->matched_tokens_pct >= 0);
+	json_count(w, "tokens", s->tokens_in_steps);
+	json_count(w, "not_kept", v->n_steps_not_kept);
+	jsonw__end_object(w);
+	jsonw__key(w, "joins");
+	jsonw__object(w);
+	for (int j = JOIN_NONE; j <= JOIN_ORDER; j++)
+		json_count(w, join_method_names[j], s->n_joins[j]);
+	jsonw__end_object(w);
+	json_count(w, "gaps_left_out", s->n_gaps_lost);
+	jsonw__end_object(w);
+}
+
+static void write_self(struct jsonw *w, const struct model_view *v, const struct summary *s)
+{
+	const struct tl_self *c = v->self;
+	bool bpf_known = c && c->bpf_ns;
+
+	jsonw__key(w, "self");
+	jsonw__object(w);
+	json_ms(w, "agent_cpu_ms", c ? (int64_t)c->agent_cpu_ns : -1);
+	json_ms(w, "bpf_ms", bpf_known ? (int64_t)c->bpf_ns : -1);
+	json_double(w, "bpf_ns_per_token", bpf_known && s->output_tokens ?
+		    (double)c->bpf_ns / (double)s->output_tokens : 0, bpf_known && s->output_tokens);
+	json_ms(w, "attach_ms", c && c->attach_ns ? (int64_t)c->attach_ns : -1);
+	json_ms(w, "detach_ms", c && c->detach_ns ? (int64_t)c->detach_ns : -1);
+	jsonw__key(w, "rss_bytes");
+	if (c && c->rss_bytes)
+		jsonw__u64(w, c->rss_bytes);
+	else
+		jsonw__null(w);
+	jsonw__end_object(w);
+}
+
+static void write_engines(struct jsonw *w, const struct model_view *v)
+{
+	jsonw__key(w, "engines");
+	jsonw__array(w);
+	for (size_t i = 0; i < v->n_engines; i++) {
+		const struct tl_engine *e = &v->engines[i].e;
+
+		jsonw__object(w);
+		json_count(w, "pid", e->hdr.tgid);
+		json_str(w, "kind", engine_kind_name(e->engine));
+		json_str(w, "version", e->version);
+		jsonw__key(w, "roles");
+		jsonw__array(w);
+		if (e->role[0])
+			jsonw__str(w, e->role);
+		jsonw__end_array(w);
+		write_tiers(w, e->tiers);
+		json_str(w, "step_source", e->step_source);
+		jsonw__key(w, "ports");
+		jsonw__array(w);
+		for (size_t p = 0; p < e->n_ports && p < ARRAY_SIZE(e->ports); p++)
+			jsonw__u64(w, e->ports[p]);
+		jsonw__end_array(w);
+		json_since(w, "exit_ms", v->engines[i].exit_ns, v->t0_ns);
+		jsonw__key(w, "io_uring");
+		jsonw__bool(w, v->engines[i].io_uring);
+		jsonw__end_object(w);
+	}
+	jsonw__end_array(w);
+}
+
+/* ---- summary ---- */
+
+static void write_dist(struct jsonw *w, const char *key, const struct dist *d)
+{
+	jsonw__key(w, key);
+	jsonw__object(w);
+	json_ms(w, "p50", d->n ? (int64_t)d->p50 : -1);
+	json_ms(w, "p90", d->n ? (int64_t)d->p90 : -1);
+	json_ms(w, "p99", d->n ? (int64_t)d->p99 : -1);
+	json_ms(w, "max", d->n ? (int64_t)d->max : -1);
+	json_count(w, "n", d->n);
+	jsonw__end_object(w);
+}
+
+static void write_row(struct jsonw *w, const struct summary_row *r)
+{
+	write_dist(w, "ttft_ms", &r->ttft);
+	write_dist(w, "tpot_ms", &r->tpot);
+	write_dist(w, "itl_token_ms", &r->itl_token);
+	write_dist(w, "itl_chunk_ms", &r->itl_chunk);
+	write_dist(w, "e2e_ms", &r->e2e);
+	write_dist(w, "queue_ms", &r->queue);
+	write_dist(w, "prefill_ms", &r->prefill);
+}
+
+static void write_classes(struct jsonw *w, const char *key, const struct summary_row *rows)
+{
+	jsonw__key(w, key);
+	jsonw__array(w);
+	for (int c = 0; c < N_LEN_CLASSES; c++) {
+		if (!rows[c].n_requests)
+			continue;
+		jsonw__object(w);
+		json_str(w, "tokens", len_class_names[c]);
+		json_count(w, "n_requests", rows[c].n_requests);
+		write_row(w, &rows[c]);
+		jsonw__end_object(w);
+	}
+	jsonw__end_array(w);
+}
+
+static void write_batch(struct jsonw *w, const struct model_view *v, const struct summary *s)
+{
+	bool known = s->busy_from_steps;
+
+	jsonw__key(w, "batch");
+	jsonw__object(w);
+	json_double(w, "p50", s->batch.p50, known);
+	json_double(w, "mean", s->batch.mean, known);
+	json_double(w, "max", s->batch.max, known);
+	jsonw__key(w, "over_time");
+	jsonw__array(w);
+	for (size_t i = 0; i < s->n_bins; i++) {
+		bool any = s->bins[i].busy_pct > 0;
+
+		jsonw__object(w);
+		json_since(w, "t0_ms", s->bins[i].t0_ns, v->t0_ns);
+		json_double(w, "mean_members", s->bins[i].mean_members, any);
+		json_double(w, "mean_tokens", s->bins[i].mean_tokens, any);
+		json_double(w, "busy_pct", s->bins[i].busy_pct, true);
+		json_count(w, "steps_begun", s->bins[i].n_steps);
+		jsonw__end_object(w);
+	}
+	jsonw__end_array(w);
+	jsonw__end_object(w);
+}
+
+static void write_note(void *ctx, const char *sentence)
+{
+	jsonw__str(ctx, sentence);
+}
+
+static void write_summary(struct jsonw *w, const struct model_view *v, const struct summary *s)
+{
+	jsonw__key(w, "summary");
+	jsonw__object(w);
+	write_row(w, &s->all);
+	jsonw__key(w, "output_tokens_per_s");
+	jsonw__object(w);
+	json_double(w, "wall", s->tok_per_s_wall, s->tok_per_s_wall >= 0);
+	json_double(w, "busy", s->tok_per_s_busy, s->tok_per_s_busy >= 0);
+	json_str(w, "busy_from", s->busy_ns ? s->busy_from_steps ? "steps" : "requests" : NULL);
+	jsonw__end_object(w);
+	json_ms(w, "wall_ms", s->wall_ns ? (int64_t)s->wall_ns : -1);
+	json_ms(w, "busy_ms", s->busy_ns ? (int64_t)s->busy_ns : -1);
+	json_count(w, "output_tokens", s->output_tokens);
+	json_count(w, "prompt_tokens", s->prompt_tokens);
+	json_count(w, "cached_tokens", s->cached_tokens);
+	write_batch(w, v, s);
+	write_classes(w, "by_input_len", s->by_input);
+	write_classes(w, "by_output_len", s->by_output);
+	jsonw__key(w, "definitions");
+	jsonw__object(w);
+	for (const struct definition *d = definitions; d->metric; d++)
+		json_str(w, d->metric, d->formula);
+	jsonw__end_object(w);
+	jsonw__key(w, "notes");
+	jsonw__array(w);
+	notes_each(v, s, write_note, w);
+	jsonw__end_array(w);
+	jsonw__end_object(w);
+}
+
+/* ---- steps ---- */
+
+static void write_steps(struct jsonw *w, const struct model_view *v)
+{
+	jsonw__key(w, "steps");
+	jsonw__array(w);
+	for (size_t i = 0; i < v->n_steps; i++) {
+		const struct rec_step *st = &v->steps[i];
+
+		jsonw__object(w);
+		json_count(w, "i", i);
+		json_pid(w, v, st->engine);
+		json_since(w, "t0_ms", st->t0_ns, v->t0_ns);
+		json_since(w, "t1_ms", st->t1_ns, v->t0_ns);
+		jsonw__key(w, "members");
+		jsonw__array(w);
+		for (uint32_t j = 0; j < st->n_members; j++) {
+			const struct rec_member *m = &v->members[st->first_member + j];
+
+			jsonw__array(w);
+			jsonw__u64(w, v->seqs[m->seq].id);
+			jsonw__str(w, m->phase == TL_PREFILL ? "p" : "d");
+			jsonw__u64(w, m->n_tokens);
+			jsonw__end_array(w);
+		}
+		jsonw__end_array(w);
+		jsonw__end_object(w);
+	}
+	jsonw__end_array(w);
+}
+
+int json_report(const struct model_view *v, const struct summary *s, const struct json_opts *o, FILE *out)
+{
+	struct jsonw w;
+	int err;
+
+	jsonw__init(&w, to_file, out);
+	jsonw__object(&w);
+	json_count(&w, "schema", 1);
+	json_count(&w, "t0_ns", v->t0_ns);
+	write_host(&w, v);
+	write_capture(&w, v);
+	write_coverage(&w, v, s);
+	if (!o->no_self)
+		write_self(&w, v, s);
+	write_engines(&w, v);
+	write_summary(&w, v, s);
+	json_requests(&w, v, o);
+	if (!o->no_steps)
+		write_steps(&w, v);
+	jsonw__end_object(&w);
+	jsonw__newline(&w);
+	err = jsonw__finish(&w);
+	if (!err && fflush(out))
+		err = errno ? -errno : -EIO;
+	return err;
+}

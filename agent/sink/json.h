@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The report as JSON (doc/report-json.md). Same events, same bytes: live or replayed. */
+#ifndef TL_SINK_JSON_H
+#define TL_SINK_JSON_H
+
+#include "model/summary.h"
+
+#include <stdio.h>
+
+struct json_opts {
+	bool no_steps;		/* leave out "steps" and the steps of sequences: they are the bulk */
+	bool no_self;		/* leave out "self", the only part that a replay may change */
+};
+
+/* Writes one line. Returns 0 or -errno. */
+int json_report(const struct model_view *v, const struct summary *s, const struct json_opts *o, FILE *out);
+
+#endif

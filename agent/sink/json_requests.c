@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The "requests" of the report's JSON. */
+#include "base/util.h"
+#include "sink/json_priv.h"
+#include "sink/notes.h"
+
+#include <stdio.h>
+
+void json_pid(struct jsonw *w, const struct model_view *v, uint32_t engine)
+{
+	jsonw__key(w, "engine_pid");
+	if (engine < v->n_engines && v->engines[engine].e.hdr.tgid)
+		jsonw__u64(w, v->engines[engine].e.hdr.tgid);
+	else
+		jsonw__null(w);
+}
+
+static void write_tokens(struct jsonw *w, const char *key, const struct rec_count *c)
+{
+	jsonw__key(w, key);
+	if (c->prov == PROV_NONE)
+		jsonw__null(w);
+	else
+		jsonw__u64(w, c->n);
+}
+
+static void write_points(struct jsonw *w, const struct rec_request *r)
+{
+	uint64_t origin = request_first_ns(r);
+
+	jsonw__key(w, "points");
+	jsonw__object(w);
+	for (int p = 0; p < N_POINTS; p++)
+		json_since(w, point_names[p], r->at_ns[p], origin);
+	jsonw__end_object(w);
+}
+
+static void write_prov(struct jsonw *w, const char *field, uint8_t prov)
+{
+	jsonw__key(w, field);
+	jsonw__str(w, prov == PROV_NONE ? NULL : provenance_names[prov]);
+}
+
+/* A difference is no better than the weaker of its ends. */
+static uint8_t of_difference(const struct rec_request *r, enum point a, enum point b, int64_t value)
+{
+	if (value < 0)
+		return PROV_NONE;
+	return r->prov[a] > r->prov[b] ? r->prov[a] : r->prov[b];
+}
+
+static void write_provenance(struct jsonw *w, const struct rec_request *r, const struct req_metrics *m)
+{
+	jsonw__key(w, "provenance");
+	jsonw__object(w);
+	write_prov(w, "prompt_tokens", r->prompt.prov);
+	write_prov(w, "cached_tokens", r->cached.prov);
+	write_prov(w, "output_tokens", r->output.prov);
+	write_prov(w, "reasoning_tokens", r->reasoning.prov);
+	write_prov(w, "ttft_ms", of_difference(r, P_REQ_FIRST_BYTE, P_FIRST_TOKEN_WIRE, m->ttft_ns));
+	write_prov(w, "tpot_ms", m->tpot_ns < 0 ? PROV_NONE : m->tpot_prov);
+	write_prov(w, "e2e_ms", of_difference(r, P_REQ_FIRST_BYTE, P_DONE, m->e2e_ns));
+	write_prov(w, "queue_ms", m->queue_prov);
+	write_prov(w, "prefill_ms",
+		   of_difference(r, P_PREFILL_START, P_FIRST_TOKEN_ENGINE, m->prefill_ns));
+	write_prov(w, "decode_ms",
+		   of_difference(r, P_FIRST_TOKEN_ENGINE, P_LAST_TOKEN_ENGINE, m->decode_ns));
+	for (int p = 0; p < N_POINTS; p++)
+		write_prov(w, point_names[p], r->at_ns[p] ? r->prov[p] : PROV_NONE);
+	jsonw__end_object(w);
+}
+
+static void write_join(struct jsonw *w, const struct rec_sequence *q)
+{
+	jsonw__key(w, "join");
+	jsonw__object(w);
+	json_str(w, "method", join_method_names[q ? q->join : JOIN_NONE]);
+	jsonw__key(w, "confidence_pct");
+	if (q)
+		jsonw__u64(w, q->confidence_pct);
+	else
+		jsonw__null(w);
+	jsonw__key(w, "rivals");
+	if (q)
+		jsonw__u64(w, q->rivals);
+	else
+		jsonw__null(w);
+	jsonw__end_object(w);
+}
+
+static void write_seq(struct jsonw *w, const struct rec_sequence *q, const struct json_opts *o)
+{
+	jsonw__object(w);
+	json_count(w, "id", q->id);
+	json_count(w, "slot", q->slot);
+	jsonw__key(w, "joined_late");
+	jsonw__bool(w, q->joined_late);
+	jsonw__key(w, "kept");
+	if (q->kept >= 0)
+		jsonw__s64(w, q->kept);
+	else
+		jsonw__null(w);
+	json_count(w, "n_prefill", q->n_prefill);
+	json_count(w, "n_decode", q->n_decode);
+	json_count(w, "n_out", q->n_out);
+	write_join(w, q);
+	if (!o->no_steps) {
+		jsonw__key(w, "steps");
+		jsonw__array(w);
+		for (size_t i = 0; i < q->n_visits; i++) {
+			jsonw__array(w);
+			jsonw__u64(w, q->visits[i].step);
+			jsonw__str(w, q->visits[i].phase == TL_PREFILL ? "p" : "d");
+			jsonw__u64(w, q->visits[i].n_tokens);
+			jsonw__end_array(w);
+		}
+		jsonw__end_array(w);
+	}
+	jsonw__end_object(w);
+}
+
+static void write_status(struct jsonw *w, const char *key, uint16_t status)
+{
+	jsonw__key(w, key);
+	if (status)
+		jsonw__u64(w, status);
+	else
+		jsonw__null(w);
+}
+
+static void write_identity(struct jsonw *w, const struct model_view *v, const struct rec_request *r)
+{
+	char id[16];
+
+	snprintf(id, sizeof(id), "r%u", r->req);
+	json_str(w, "id", id);
+	json_since(w, "t0_ms", request_first_ns(r), v->t0_ns);
+	json_pid(w, v, r->engine);
+	json_count(w, "conn", r->conn);
+	json_str(w, "method", method_name(r->method));
+	json_str(w, "path", r->path);
+	json_str(w, "api", api_name(r->api));
+	write_status(w, "status", r->status);
+	write_status(w, "http_status", r->status);
+	jsonw__key(w, "stream");
+	if (r->stream < 0)
+		jsonw__null(w);
+	else
+		jsonw__bool(w, r->stream);
+	json_str(w, "model", r->model);
+	json_str(w, "response_id", r->id);
+	json_str(w, "x_request_id", r->x_request_id);
+	json_str(w, "traceparent", r->traceparent);
+}
+
+static void write_outcome(struct jsonw *w, const struct rec_request *r)
+{
+	char reason[160];
+
+	json_str(w, "state", req_state_names[r->state]);
+	json_str(w, "reason", request_reason(r, reason, sizeof(reason)));
+	jsonw__key(w, "joined_late");
+	jsonw__bool(w, r->joined_late);
+	write_tokens(w, "prompt_tokens", &r->prompt);
+	write_tokens(w, "cached_tokens", &r->cached);
+	write_tokens(w, "output_tokens", &r->output);
+	write_tokens(w, "reasoning_tokens", &r->reasoning);
+	jsonw__key(w, "max_tokens");
+	if (r->max_tokens >= 0)
+		jsonw__s64(w, r->max_tokens);
+	else
+		jsonw__null(w);
+	json_count(w, "n", r->n);
+	json_str(w, "finish", finish_name(r->finish));
+	json_count(w, "token_chunks", r->n_chunks);
+}
+
+static void write_request(struct jsonw *w, const struct model_view *v, const struct rec_request *r,
+			  const struct json_opts *o)
+{
+	struct req_metrics m;
+
+	request_metrics(v, r, &m);
+	jsonw__object(w);
+	write_identity(w, v, r);
+	write_outcome(w, r);
+	write_points(w, r);
+	json_ms(w, "ttft_ms", m.ttft_ns);
+	json_ms(w, "tpot_ms", m.tpot_ns);
+	json_ms(w, "e2e_ms", m.e2e_ns);
+	json_ms(w, "before_submit_ms", m.before_submit_ns);
+	json_ms(w, "queue_ms", m.queue_ns);
+	json_ms(w, "prefill_ms", m.prefill_ns);
+	json_ms(w, "decode_ms", m.decode_ns);
+	json_ms(w, "delivery_ms", m.delivery_ns);
+	jsonw__key(w, "engine_reported");
+	jsonw__object(w);
+	json_ms(w, "prefill_ms", r->reported_prefill_ns ? (int64_t)r->reported_prefill_ns : -1);
+	json_ms(w, "decode_ms", r->reported_decode_ns ? (int64_t)r->reported_decode_ns : -1);
+	jsonw__key(w, "slot");
+	if (r->reported_slot >= 0)
+		jsonw__s64(w, r->reported_slot);
+	else
+		jsonw__null(w);
+	jsonw__end_object(w);
+	write_provenance(w, r, &m);
+	write_join(w, request_join(v, r));
+	jsonw__key(w, "seqs");
+	jsonw__array(w);
+	for (size_t i = 0; i < r->n_seqs; i++)
+		write_seq(w, &v->seqs[r->seqs[i]], o);
+	jsonw__end_array(w);
+	jsonw__end_object(w);
+}
+
+void json_requests(struct jsonw *w, const struct model_view *v, const struct json_opts *o)
+{
+	jsonw__key(w, "requests");
+	jsonw__array(w);
+	for (size_t i = 0; i < v->n_requests; i++)
+		write_request(w, v, &v->requests[i], o);
+	jsonw__end_array(w);
+}

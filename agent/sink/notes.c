@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sentences that several outputs share. Each one is printed only when its case is there. */
+#include "sink/notes.h"
+#include "base/util.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const struct definition definitions[] = {
+	{ "ttft", "first_token_wire - req_first_byte; streamed requests that were seen from their begin" },
+	{ "tpot", "(last_token_wire - first_token_wire) / (output_tokens - 1); streamed, one answer, "
+		  "at least 2 tokens" },
+	{ "itl_token", "end of a step that gave a sequence output - end of the step before that did; "
+		       "one gap per step, whatever the number of tokens in it" },
+	{ "itl_chunk", "begin of the write of a chunk with a token - begin of the write of the chunk "
+		       "with a token before it; a chunk may hold several tokens" },
+	{ "e2e", "done - req_first_byte; streamed or not" },
+	{ "queue", "prefill_start - submit; where submit was not seen: prefill_start - req_last_byte" },
+	{ "prefill", "first_token_engine - prefill_start" },
+	{ "decode", "last_token_engine - first_token_engine" },
+	{ "output_tokens_per_s.wall", "output tokens in the capture / (end of the last request - begin "
+				      "of the first)" },
+	{ "output_tokens_per_s.busy", "output tokens in the capture / union of the engine's steps (of "
+				      "its requests where no step was seen), summed over engines" },
+	{ NULL, NULL },
+};
+
+static const char *const finish_names[] = {
+	NULL, "stop", "length", "tool_calls", "abort", "error", "content_filter",
+};
+static const char *const api_names[] = {
+	"other", "chat", "completions", "responses", "messages", "llama", "embeddings", "ollama",
+};
+static const char *const method_names[] = { NULL, "GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS" };
+static const char *const where_names[] = { "unknown", "ring", "scratch", "parser", "limit" };
+
+const char *finish_name(uint8_t finish)
+{
+	return finish < ARRAY_SIZE(finish_names) ? finish_names[finish] : NULL;
+}
+
+const char *api_name(uint8_t api)
+{
+	return api < ARRAY_SIZE(api_names) ? api_names[api] : "other";
+}
+
+const char *method_name(uint8_t method)
+{
+	return method < ARRAY_SIZE(method_names) ? method_names[method] : NULL;
+}
+
+const char *lost_where_name(uint16_t where)
+{
+	return where < ARRAY_SIZE(where_names) ? where_names[where] : where_names[0];
+}
+
+const struct rec_sequence *request_join(const struct model_view *v, const struct rec_request *r)
+{
+	const struct rec_sequence *weakest = NULL;
+
+	for (size_t i = 0; i < r->n_seqs; i++) {
+		const struct rec_sequence *q = &v->seqs[r->seqs[i]];
+
+		if (!weakest || q->confidence_pct < weakest->confidence_pct)
+			weakest = q;
+	}
+	return weakest;
+}
+
+static const char *end_reason(const struct rec_request *r, char *buf, size_t size)
+{
+	switch (r->how_ended) {
+	case TL_END_SERVER:
+		return "the server closed before the response was whole";
+	case TL_END_LOST_SYNC:
+		return "its connection could not be followed to the end";
+	case TL_END_CAPTURE:
+		return "the capture stopped first";
+	case TL_END_LIMIT:
+		return "given up: too many requests at once for our tables";
+	case TL_END_CLIENT:
+		if (!r->n_chunks)
+			return "the client went away before the first token";
+		snprintf(buf, size, "the client went away after %zu chunks with tokens", r->n_chunks);
+		return buf;
+	default:
+		return "";
+	}
+}
+
+const char *request_reason(const struct rec_request *r, char *buf, size_t size)
+{
+	const char *why = "";
+	char tmp[80];
+
+	if (r->state == REQ_ERROR && r->status >= 400) {
+		snprintf(tmp, sizeof(tmp), "HTTP %u", r->status);
+		why = tmp;
+	} else if (r->state == REQ_ERROR && r->how_ended == TL_END_COMPLETE) {
+		why = "the response carries an error";
+	} else if (r->state != REQ_COMPLETE && r->state != REQ_OPEN) {
+		why = end_reason(r, tmp, sizeof(tmp));
+	}
+	if (r->joined_late)
+		snprintf(buf, size, "was under way when the capture began%s%s", *why ? "; " : "", why);
+	else
+		snprintf(buf, size, "%s", why);
+	return buf;
+}
+
+/* ---- notes ---- */
+
+struct say {
+	note_fn fn;
+	void *ctx;
+};
+
+static void __attribute__((format(printf, 2, 3))) say(const struct say *to, const char *fmt, ...)
+{
+	char sentence[400];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(sentence, sizeof(sentence), fmt, ap);
+	va_end(ap);
+	to->fn(to->ctx, sentence);
+}
+
+/* "1 request was", "3 requests were" */
+struct counted {
+	char text[48];
+};
+
+static struct counted n_requests(size_t n, const char *one, const char *many)
+{
+	struct counted c;
+
+	snprintf(c.text, sizeof(c.text), "%zu request%s %s", n, n == 1 ? "" : "s", n == 1 ? one : many);
+	return c;
+}
+
+static double ms_since(const struct model_view *v, uint64_t ns)
+{
+	return ns > v->t0_ns ? (double)(ns - v->t0_ns) / 1e6 : 0;
+}
+
+static void note_losses(const struct model_view *v, const struct summary *s, const struct say *to)
+{
+	static const char *const why[] = {
+		[0] = "for an unknown reason", [TL_LOST_RING] = "the kernel's ring buffer was full",
+		[TL_LOST_SCRATCH] = "a table of the kernel side was full",
+		[TL_LOST_PARSER] = "bytes that fit no protocol we know",
+		[TL_LOST_LIMIT] = "a bounded table of the agent was full",
+	};
+
+	for (uint16_t w = 0; w < ARRAY_SIZE(why); w++) {
+		uint64_t n = 0, since = UINT64_MAX, until = 0;
+		size_t spans = 0;
+
+		for (size_t i = 0; i < v->n_lost; i++) {
+			const struct rec_lost *l = &v->lost[i];
+
+			if ((l->where < ARRAY_SIZE(why) ? l->where : 0) != w)
+				continue;
+			n += l->n;
+			spans++;
+			since = l->since_ns < since ? l->since_ns : since;
+			until = l->until_ns > until ? l->until_ns : until;
+		}
+		if (spans)
+			say(to, "%" PRIu64 " events lost between %.1f and %.1f ms (%zu span%s): %s",
+			    n, ms_since(v, since), ms_since(v, until), spans, spans == 1 ? "" : "s",
+			    why[w]);
+	}
+	if (s->n_gaps_lost)
+		say(to, "%zu gaps between tokens are left out, because events were lost inside them",
+		    s->n_gaps_lost);
+	if (v->n_unknown)
+		say(to, "%" PRIu64 " events of unknown kinds were skipped: the recording is from a newer "
+		    "version", v->n_unknown);
+	if (v->n_requests_not_kept)
+		say(to, "%" PRIu64 " requests beyond the limit of %zu are counted only",
+		    v->n_requests_not_kept, v->n_requests);
+	if (v->n_steps_not_kept)
+		say(to, "%" PRIu64 " steps beyond the limit of %zu are counted only",
+		    v->n_steps_not_kept, v->n_steps);
+}
+
+static void note_capture(const struct model_view *v, const struct say *to)
+{
+	if (!v->stop)
+		say(to, "the capture has no end mark: it was cut off, or is still being written");
+	else if (v->stop == TL_STOP_TARGET_EXIT)
+		say(to, "the capture ended because the server exited");
+	else if (v->stop == TL_STOP_ERROR)
+		say(to, "the capture ended early, on an error");
+	for (size_t i = 0; i < v->n_engines; i++) {
+		const struct rec_engine *e = &v->engines[i];
+
+		if (e->exit_ns)
+			say(to, "pid %u exited at %.1f ms", e->e.hdr.tgid, ms_since(v, e->exit_ns));
+		if (e->io_uring)
+			say(to, "pid %u uses io_uring: traffic on its sockets may be unseen",
+			    e->e.hdr.tgid);
+	}
+}
+
+struct request_counts {
+	size_t late, capture_end, lost_sync, aborted_early, parallel, inferred_queue;
+	size_t streamed_unjoined, by_counts, by_order, uneven_chunks;
+	uint64_t tokens, chunks;
+};
+
+/* Do as many chunks leave as there are tokens? Only then is a chunk a token. */
+static void count_chunks(const struct rec_request *r, struct request_counts *c)
+{
+	size_t n = 0;
+
+	if (r->state != REQ_COMPLETE || r->output.prov == PROV_NONE || !request_is_streamed(r))
+		return;
+	for (size_t i = 0; i < r->n_chunks; i++)
+		n += chunk_is_token(&r->chunks[i]);
+	c->tokens += r->output.n;
+	c->chunks += n;
+	/* the token that ends an answer is counted by engines and has no chunk of its own */
+	c->uneven_chunks += r->output.n > n + 1 || n > r->output.n;
+}
+
+static void count_request(const struct model_view *v, const struct rec_request *r,
+			  struct request_counts *c)
+{
+	const struct rec_sequence *join = request_join(v, r);
+	bool has_tokens = r->api != TL_API_OTHER && r->api != TL_API_EMBEDDINGS;
+	struct req_metrics m;
+
+	request_metrics(v, r, &m);
+	c->late += r->joined_late;
+	c->capture_end += r->how_ended == TL_END_CAPTURE && !r->joined_late;
+	c->lost_sync += r->how_ended == TL_END_LOST_SYNC || r->how_ended == TL_END_LIMIT;
+	c->aborted_early += r->state == REQ_ABORTED && !r->joined_late && !r->n_chunks &&
+			    request_is_streamed(r);
+	c->parallel += r->n > 1;
+	c->inferred_queue += m.queue_ns >= 0 && !r->at_ns[P_SUBMIT];
+	c->streamed_unjoined += !join && r->state != REQ_ERROR && has_tokens && r->n_chunks;
+	c->by_counts += join && join->join == JOIN_COUNTS;
+	c->by_order += join && join->join == JOIN_ORDER;
+	count_chunks(r, c);
+}
+
+static void note_requests(const struct summary *s, const struct request_counts *c, const struct say *to)
+{
+	if (c->late)
+		say(to, "%s under way when the capture began: gaps only, no TTFT, TPOT or e2e",
+		    n_requests(c->late, "was", "were").text);
+	if (c->capture_end)
+		say(to, "%s still under way when the capture stopped",
+		    n_requests(c->capture_end, "was", "were").text);
+	if (c->lost_sync)
+		say(to, "%s not followed to the end", n_requests(c->lost_sync, "was", "were").text);
+	if (s->n_non_streaming)
+		say(to, "%s not streamed: no TTFT, TPOT or gaps on the wire, engine-side points only",
+		    n_requests(s->n_non_streaming, "was", "were").text);
+	if (c->aborted_early)
+		say(to, "%s aborted before the first token: that wait is in no percentile of TTFT",
+		    n_requests(c->aborted_early, "was", "were").text);
+	if (s->n_state[REQ_ERROR])
+		say(to, "%s in an error and counted in no percentile",
+		    n_requests(s->n_state[REQ_ERROR], "ended", "ended").text);
+	if (c->parallel)
+		say(to, "%s for several answers at once (n > 1): no TPOT and no gaps between chunks, "
+		    "these would mix the answers", n_requests(c->parallel, "asked", "asked").text);
+	if (c->uneven_chunks)
+		say(to, "%" PRIu64 " tokens left in %" PRIu64 " chunks: gaps between chunks are not gaps "
+		    "between tokens", c->tokens, c->chunks);
+	if (s->n_multi_token_steps)
+		say(to, "%zu times a step gave a sequence several tokens at once: ITL counts one gap per "
+		    "step, TPOT is per token", s->n_multi_token_steps);
+	if (c->inferred_queue)
+		say(to, "queue of %s counted from req_last_byte, as submit was not seen: it includes "
+		    "parsing and tokenizing", n_requests(c->inferred_queue, "is", "is").text);
+}
+
+static void note_steps(const struct model_view *v, const struct summary *s,
+		       const struct request_counts *c, const struct say *to)
+{
+	if (!s->steps_seen && v->n_requests) {
+		say(to, "no engine step was seen: queue, prefill and gaps per token are unknown");
+		for (size_t i = 0; i < v->n_engines; i++)
+			if (v->engines[i].e.step_source[0])
+				say(to, "steps of pid %u: %.48s", v->engines[i].e.hdr.tgid,
+				    v->engines[i].e.step_source);
+		return;
+	}
+	if (s->steps_seen > s->steps_with_members)
+		say(to, "%" PRIu64 " of %" PRIu64 " steps were seen without their members",
+		    s->steps_seen - s->steps_with_members, s->steps_seen);
+	if (c->streamed_unjoined)
+		say(to, "%s joined to no sequence of the engine: wire points only",
+		    n_requests(c->streamed_unjoined, "is", "are").text);
+	if (c->by_counts)
+		say(to, "%s joined to a sequence by token counts: no other pairing fits",
+		    n_requests(c->by_counts, "is", "are").text);
+	if (c->by_order)
+		say(to, "%s joined to a sequence by order of arrival: other pairings fit too, see join",
+		    n_requests(c->by_order, "is", "are").text);
+	if (s->steps_seen && s->matched_tokens_pct >= 0 && s->matched_tokens_pct < 99.95)
+		say(to, "%.1f %% of the tokens in steps belong to no request that was seen",
+		    100 - s->matched_tokens_pct);
+}
+
+void notes_each(const struct model_view *v, const struct summary *s, note_fn fn, void *ctx)
+{
+	struct say to = { fn, ctx };
+	struct request_counts c = { 0 };
+
+	for (size_t i = 0; i < v->n_requests; i++)
+		count_request(v, &v->requests[i], &c);
+	note_losses(v, s, &to);
+	note_capture(v, &to);
+	note_requests(s, &c, &to);
+	note_steps(v, s, &c, &to);
+}
