@@ -140,7 +140,7 @@ static void print_notes(const struct found *f)
 
 	if (f->ollama)
 		printf("%u: run by ollama pid %u.\n", p->pid, f->ollama);
-	if (!strcmp(f->id.role, "library"))
+	if (!strcmp(f->id.role, "library") && f->server == p->pid)
 		printf("%u: embeds %s, no listening socket: there are no requests to see.\n", p->pid,
 		       engine_kind_name(f->id.engine));
 	else if (f->id.engine == TL_ENGINE_LLAMA && !(recognise_tiers(p, &f->id) & TL_T1) && !f->refused)

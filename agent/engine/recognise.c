@@ -229,7 +229,7 @@ static bool by_command(const struct proc_facts *f, struct engine_id *id)
 /* A program that embeds an engine: what it is to others shows in its sockets only. */
 static void role_of_embedder(const struct proc_facts *f, struct engine_id *id)
 {
-	if (has_arg(f, "--multiprocessing-fork"))
+	if (has_arg(f, "--multiprocessing-fork") || has_arg(f, "mpi4py.futures.server"))
 		str_copy(id->role, sizeof(id->role), "worker");
 	else
 		str_copy(id->role, sizeof(id->role), f->n_ports ? "server" : "library");
@@ -322,13 +322,20 @@ const char *engine_kind_name(uint16_t engine)
 	return "unknown";
 }
 
+bool recognise_is_step(const char *symbol)
+{
+	for (size_t i = 0; i < N_STEP; i++) {
+		if (!strcmp(symbol, recognise_symbols[i]))
+			return true;
+	}
+	return false;
+}
+
 uint32_t recognise_tiers(const struct proc_facts *f, const struct engine_id *id)
 {
 	for (size_t i = 0; i < f->n_symbols && id->engine == TL_ENGINE_LLAMA; i++) {
-		for (size_t k = 0; k < N_STEP; k++) {
-			if (!strcmp(f->symbols[i], recognise_symbols[k]))
-				return TL_T0 | TL_T1;
-		}
+		if (recognise_is_step(f->symbols[i]))
+			return TL_T0 | TL_T1;
 	}
 	return TL_T0;
 }

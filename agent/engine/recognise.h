@@ -62,6 +62,8 @@ const char *engine_kind_name(uint16_t engine);	/* "llama.cpp", "ollama", "vllm" 
 
 /* enum tl_tier bits that the process itself allows; what the kernel and the user allow is apart. */
 uint32_t recognise_tiers(const struct proc_facts *f, const struct engine_id *id);
+/* Is it one of the functions of which a call computes one step? */
+bool recognise_is_step(const char *symbol);
 /* Does a child process of this engine belong to the server that is its parent? */
 bool recognise_same_server(uint16_t child, uint16_t parent);
 /* Names the container or service of a cgroup path: "docker 0123456789ab", "ollama.service". ""

@@ -15,7 +15,7 @@ enum {
 	CHUNK_BYTES = 256 * 1024,
 	MAX_NAME = 128,
 };
-static const uint64_t max_symtab_bytes = 512ull << 20;
+static const uint64_t max_symtab_bytes = 256ull << 20;
 
 static int read_at(int fd, void *buf, size_t len, uint64_t off)
 {
