@@ -87,6 +87,22 @@ void exchange_response_gap(struct wire *w, struct conn *c, struct exchange *x, u
 /* Ends the oldest exchange of the connection and frees it. */
 void exchange_end(struct wire *w, struct conn *c, uint16_t how, uint64_t ns);
 
+/* conn.c: served connections; w->now_ns, w->tid say when and by whom. */
+struct conn *conn_find(struct wire *w, uint64_t sock);
+/* A connection with this socket; an older one that still has it is closed first. NULL: over the limit
+ * (counted) or out of memory (w->err). */
+struct conn *conn_new(struct wire *w, uint64_t sock, uint32_t tgid);
+void conn_begin(struct wire *w, struct conn *c, uint8_t family, uint16_t local_port,
+		uint16_t peer_port, const uint8_t *peer_addr);
+void conn_serve(struct wire *w, struct conn *c);	/* it is one: give it a number, say TL_CONN */
+void conn_close(struct wire *w, struct conn *c, uint64_t ns);	/* ends what is open and frees it */
+void conn_end_all(struct wire *w, struct conn *c, uint16_t how, uint64_t ns);
+void conn_free(struct conn *c);		/* says nothing */
+/* The exchange that a response belongs to; one whose request was missed if there is none. */
+struct exchange *conn_answered(struct wire *w, struct conn *c);
+void conn_expect_next(struct conn *c);	/* tells the parser whether a HEAD is answered next */
+uint64_t conn_opened_key(uint16_t peer_port, uint16_t local_port);
+
 void wire_emit(struct wire *w, const struct tl_hdr *ev);
 
 #endif

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A live capture, put together from discovery, the BPF source and the pipeline. */
+#include "cmd/session.h"
+
+#include "base/map.h"
+#include "base/str.h"
+#include "cmd/log.h"
+#include "engine/pipeline.h"
+#include "engine/recognise.h"
+#include "source/discover.h"
+#include "source/proc.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	MAX_TARGETS = 4096,
+	RESCAN_NS = 2000000000,	/* how often new engines are looked for */
+	CLOCK_TRIES = 20,
+};
+
+struct target {
+	uint16_t engine;	/* enum tl_engine_kind */
+	uint8_t asked;		/* by -p */
+	uint8_t gone;
+	uint64_t start_ns;
+};
+
+struct session {
+	struct session_opts opts;
+	struct src_bpf *bpf;
+	struct pipeline *pipe;
+	struct map *targets;	/* tgid -> struct target */
+	struct emit tap;
+	uint64_t begin_ns, scanned_ns, events, detach_ns;
+	struct src_bpf_cost last_cost;	/* at detach */
+	size_t n_asked, n_gone, n_engines;
+};
+
+uint64_t monotonic_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+static uint64_t realtime_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+/* The pair of clocks read in the narrowest bracket of a few tries. */
+static void clock_pair(struct tl_host *h)
+{
+	uint64_t best = UINT64_MAX;
+
+	for (int i = 0; i < CLOCK_TRIES; i++) {
+		uint64_t a = monotonic_ns(), r = realtime_ns(), b = monotonic_ns();
+
+		if (b - a >= best)
+			continue;
+		best = b - a;
+		h->hdr.ts_ns = a + (b - a) / 2;
+		h->realtime_ns = r;
+		h->clock_err_ns = (b - a + 1) / 2;
+	}
+}
+
+static int say_host(struct session *s)
+{
+	struct tl_host h = { .hdr = { .size = sizeof(h), .kind = TL_HOST } };
+	struct utsname u;
+
+	clock_pair(&h);
+	h.n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	h.tiers = s->opts.bpf.tiers;
+	h.probes = src_bpf__probes(s->bpf);
+	if (!uname(&u)) {
+		str_copy(h.kernel, sizeof(h.kernel), u.release);
+		str_copy(h.hostname, sizeof(h.hostname), u.nodename);
+	}
+	str_copy(h.tool, sizeof(h.tool), TL_VERSION);
+	return emit(&s->opts.out, &h.hdr);
+}
+
+/* ---- attaching ---- */
+
+struct attach_report {
+	uint32_t pid;
+	char source[48];	/* tl_engine.step_source */
+	char missing[160];
+};
+
+static void on_probe(void *ctx, const char *probe, int err, const char *reason)
+{
+	struct attach_report *r = ctx;
+
+	if (!err) {
+		log_info("pid %u: %s: ok%s%s", r->pid, probe, *reason ? ", " : "", reason);
+		if (!r->source[0])
+			str_copy(r->source, sizeof(r->source), probe);
+		return;
+	}
+	log_info("pid %u: %s: %s", r->pid, probe, reason);
+	if (!r->missing[0])
+		snprintf(r->missing, sizeof(r->missing), "%s: %s", probe, reason);
+}
+
+static int add_target(struct session *s, const struct found *f, bool asked)
+{
+	struct attach_report rep = { .pid = f->facts.pid };
+	struct tl_engine ev = {
+		.hdr = { sizeof(ev), TL_ENGINE, 0, f->facts.pid, 0, monotonic_ns() },
+		.start_ns = f->facts.start_ns, .engine = f->id.engine, .tiers = TL_T0,
+	};
+	struct target *t = map__put(s->targets, f->facts.pid, NULL);
+	int n;
+
+	if (!t)
+		return -ENOMEM;
+	*t = (struct target){ f->id.engine, asked, 0, f->facts.start_ns };
+	n = src_bpf__add_target(s->bpf, f->facts.pid);
+	if (n < 0)
+		return n;
+	for (size_t i = 0; i < f->facts.n_ports && i < 8; i++) {
+		ev.ports[ev.n_ports++] = f->facts.ports[i];
+		src_bpf__watch_port(s->bpf, f->facts.ports[i]);
+	}
+	n = s->opts.bpf.tiers & TL_T1 ?
+	    src_bpf__attach_engine(s->bpf, f->facts.pid, f->id.engine, on_probe, &rep) : 0;
+	if (n > 0)
+		ev.tiers |= TL_T1;
+	if (n <= 0 && rep.missing[0])
+		log_warn("pid %u: no engine steps (%s); requests and tokens are seen on the wire only",
+			 f->facts.pid, rep.missing);
+	str_copy(ev.version, sizeof(ev.version), f->id.version);
+	str_copy(ev.role, sizeof(ev.role), f->id.role);
+	str_copy(ev.step_source, sizeof(ev.step_source), n > 0 ? rep.source : "none");
+	s->n_engines++;
+	log_info("attached to pid %u (%s %s)", f->facts.pid, engine_kind_name(f->id.engine), f->id.role);
+	return emit(&s->opts.out, &ev.hdr);
+}
+
+static int add_pid(struct session *s, pid_t pid)
+{
+	struct found f;
+	int err = discover_one(pid, &f);
+
+	if (err == -ESRCH) {
+		log_error("no process %d; 'tokenlag list' shows the engines of this host", pid);
+		return err;
+	}
+	if (err) {
+		log_error("cannot read process %d: %s; run as root", pid, strerror(-err));
+		return err;
+	}
+	if (f.id.engine == TL_ENGINE_UNKNOWN)
+		log_warn("pid %d (%s) is no engine that tokenlag knows: only HTTP on its sockets is seen",
+			 pid, f.facts.comm);
+	err = add_target(s, &f, true);
+	proc_facts__free(&f.facts);
+	if (err)
+		log_error("cannot attach to pid %d: %s", pid, strerror(-err));
+	else
+		s->n_asked++;
+	return err;
+}
+
+/* Attaches to every engine that is not attached yet. Returns how many exist, or -errno. */
+static int add_found(struct session *s)
+{
+	struct discovery d;
+	int err = discover(&d), n;
+
+	if (err)
+		return err;
+	for (size_t i = 0; i < d.n && !err; i++) {
+		const struct target *t = map__get(s->targets, d.found[i].facts.pid);
+
+		if (!t || t->start_ns != d.found[i].facts.start_ns)
+			err = add_target(s, &d.found[i], false);
+		if (err == -ESRCH)	/* gone again between look and attach */
+			err = 0;
+	}
+	n = d.n;
+	if (!n)
+		log_info("looked at %zu processes, %zu of them unreadable", d.n_processes, d.n_refused);
+	discovery__free(&d);
+	s->scanned_ns = monotonic_ns();
+	return err ? err : n;
+}
+
+static int add_targets(struct session *s)
+{
+	int n;
+
+	for (size_t i = 0; i < s->opts.n_pids; i++) {
+		n = add_pid(s, s->opts.pids[i]);
+		if (n)
+			return n;
+	}
+	if (s->opts.n_pids)
+		return 0;
+	n = add_found(s);
+	if (!n) {
+		log_error("no LLM engine found on this host; 'tokenlag list' says what it looks for, -p PID "
+			  "attaches to any HTTP server");
+		return -ENOENT;
+	}
+	if (n < 0)
+		log_error("cannot attach: %s", strerror(-n));
+	return n < 0 ? n : 0;
+}
+
+/* ---- events ---- */
+
+static int take(void *ctx, const struct tl_hdr *ev)
+{
+	struct session *s = ctx;
+	int err = 0;
+
+	s->events++;
+	if (ev->kind == TL_RAW_PROC && ((const struct tl_raw_proc *)ev)->what == TL_PROC_EXIT) {
+		struct target *t = map__get(s->targets, ev->tgid);
+
+		if (t && !t->gone) {
+			t->gone = 1;
+			s->n_gone += t->asked;
+			log_info("pid %u exited", ev->tgid);
+		}
+	}
+	if (s->opts.raw.fn && ev->kind >= TL_RAW_FIRST)
+		err = emit(&s->opts.raw, ev);
+	return err ? err : pipeline__feed(s->pipe, ev);
+}
+
+int session__open(const struct session_opts *opts, struct session **ret)
+{
+	struct session *s = calloc(1, sizeof(*s));
+	const char *why = "";
+	int err = -ENOMEM;
+
+	if (!s)
+		return -ENOMEM;
+	s->opts = *opts;
+	s->begin_ns = monotonic_ns();
+	s->tap = (struct emit){ take, s };
+	s->targets = map__new(sizeof(struct target), MAX_TARGETS);
+	s->pipe = pipeline__new(NULL, &s->opts.out);
+	if (!s->targets || !s->pipe)
+		goto fail;
+	err = src_bpf__open(&s->opts.bpf, &s->bpf, &why);
+	if (err) {
+		log_error("cannot capture: %s", why);
+		goto fail;
+	}
+	err = say_host(s);
+	if (!err)
+		err = add_targets(s);
+	if (err)
+		goto fail;
+	*ret = s;
+	return 0;
+fail:
+	session__close(s);
+	return err;
+}
+
+void session__close(struct session *s)
+{
+	if (!s)
+		return;
+	src_bpf__close(s->bpf);
+	pipeline__free(s->pipe);
+	map__free(s->targets);
+	free(s);
+}
+
+int session__fd(const struct session *s)
+{
+	return src_bpf__poll_fd(s->bpf);
+}
+
+int session__poll(struct session *s, int timeout_ms)
+{
+	int n = src_bpf__poll(s->bpf, &s->tap, timeout_ms);
+
+	if (n < 0)
+		return n;
+	if (!s->opts.n_pids && monotonic_ns() - s->scanned_ns > RESCAN_NS) {
+		n = add_found(s);
+		if (n < 0)
+			log_warn("cannot look for new engines: %s, ignoring", strerror(-n));
+	}
+	return 0;
+}
+
+bool session__targets_gone(const struct session *s)
+{
+	return s->n_asked && s->n_gone >= s->n_asked;
+}
+
+static uint64_t cpu_ns(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	return (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000000ull +
+	       (u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1000ull;
+}
+
+static uint64_t rss_bytes(void)
+{
+	long size, rss = 0;
+	FILE *f = fopen("/proc/self/statm", "re");
+
+	if (!f)
+		return 0;
+	if (fscanf(f, "%ld %ld", &size, &rss) != 2)
+		rss = 0;
+	fclose(f);
+	return (uint64_t)rss * sysconf(_SC_PAGESIZE);
+}
+
+void session__status(const struct session *s, struct session_status *ret)
+{
+	*ret = (struct session_status){
+		.steps = pipeline__n_steps(s->pipe), .bad_events = pipeline__n_bad(s->pipe),
+		.events = s->events, .elapsed_ns = monotonic_ns() - s->begin_ns,
+		.agent_cpu_ns = cpu_ns(), .rss_bytes = rss_bytes(), .detach_ns = s->detach_ns,
+		.n_engines = s->n_engines, .bpf = s->last_cost,
+	};
+	wire__stats(pipeline__wire(s->pipe), &ret->wire);
+	if (s->bpf)
+		src_bpf__cost(s->bpf, &ret->bpf);
+}
+
+int session__say_self(struct session *s)
+{
+	struct session_status st;
+
+	session__status(s, &st);
+	struct tl_self ev = {
+		.hdr = { .size = sizeof(ev), .kind = TL_SELF, .ts_ns = monotonic_ns() },
+		.agent_cpu_ns = st.agent_cpu_ns, .bpf_ns = st.bpf.run_ns, .bpf_runs = st.bpf.runs,
+		.events = st.events, .attach_ns = st.bpf.attach_ns, .detach_ns = st.detach_ns,
+		.rss_bytes = st.rss_bytes,
+	};
+	return emit(&s->opts.out, &ev.hdr);
+}
+
+int session__stop(struct session *s, uint32_t why)
+{
+	struct tl_capture_end end = { .hdr = { .size = sizeof(end), .kind = TL_CAPTURE_END },
+				      .why = why };
+	uint64_t t;
+	int err, n;
+
+	/* What the kernel still holds belongs to the capture. */
+	n = src_bpf__poll(s->bpf, &s->tap, 0);
+	src_bpf__cost(s->bpf, &s->last_cost);
+	t = monotonic_ns();
+	src_bpf__close(s->bpf);
+	s->bpf = NULL;
+	s->detach_ns = monotonic_ns() - t;
+	err = pipeline__end(s->pipe, t);
+	if (!err)
+		err = session__say_self(s);
+	end.hdr.ts_ns = t;
+	if (!err)
+		err = emit(&s->opts.out, &end.hdr);
+	return err ? err : n < 0 ? n : 0;
+}
