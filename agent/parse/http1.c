@@ -448,7 +448,7 @@ bool http1_is_start(enum http1_side side, const char *buf, size_t len)
 		if (!nl)
 			return true;
 		len = nl - buf - (nl[-1] == '\r');
-		return len > n + 10 && starts_with(buf + len - 9, 9, " HTTP/1.");
+		return len >= n + 10 && starts_with(buf + len - 9, 9, " HTTP/1.");
 	}
 	return false;
 }
