@@ -5,6 +5,11 @@
 
 #include <stdbool.h>
 
+/* Tells libbpf's headers that struct pt_regs has the kernel's names of registers (di, not rdi). */
+#define __VMLINUX_H__
+
+#define NULL ((void *)0)
+
 typedef unsigned char __u8;
 typedef signed char __s8;
 typedef unsigned short __u16;
@@ -21,7 +26,7 @@ typedef __u32 __wsum;
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
-	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
@@ -93,7 +98,7 @@ struct sock {
 	__u16 sk_protocol;
 };
 struct pt_regs {
-	unsigned long r10, r9, r8, ax, dx, si, di, orig_ax;
+	unsigned long r10, r9, r8, ax, cx, dx, si, di, orig_ax;
 	unsigned long cs;
 	unsigned long sp;
 };

@@ -5,7 +5,7 @@
 
 #include "ktypes.h"
 #include "tl_event.h"
-#include "lost.h"
+#include "cells.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
@@ -24,15 +24,15 @@ struct {
 	__type(value, __u32);
 } targets SEC(".maps");
 
-/* What did not fit into `events`, per CPU (max_entries is set to their number before load). Not a
- * per-CPU map, so that the agent reads it through mmap, without a system call per poll. */
+/* One cell per CPU (max_entries is set to their number before load). Not a per-CPU map, so that the
+ * agent reads it through mmap, without a system call per poll. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
-	__type(value, struct lost_cell);
-} lost SEC(".maps");
+	__type(value, struct cell);
+} cells SEC(".maps");
 
 /* The agent is woken once this much waits: it polls every 100 ms anyway, and a wakeup per event
  * would be paid by the target. Set before load. */
@@ -43,13 +43,31 @@ static __always_inline bool is_target(__u32 tgid)
 	return bpf_map_lookup_elem(&targets, &tgid);
 }
 
-static __always_inline void count_lost(__u16 kind)
+static __always_inline struct cell *this_cell(void)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
-	struct lost_cell *l = bpf_map_lookup_elem(&lost, &cpu);
 
-	if (l)
-		lost_cell_add(l, kind, bpf_ktime_get_ns());
+	return bpf_map_lookup_elem(&cells, &cpu);
+}
+
+static __always_inline void count_lost(__u16 kind)
+{
+	struct cell *c = this_cell();
+
+	if (c)
+		cell_add_lost(c, kind, bpf_ktime_get_ns());
+}
+
+/* Our own cost, without bpf_stats: those time every run for every process of the host. Counts
+ * `weight` runs like the one since start_ns. */
+static __always_inline void count_run(__u64 start_ns, __u32 weight)
+{
+	struct cell *c = this_cell();
+
+	if (c) {
+		c->run_ns += (bpf_ktime_get_ns() - start_ns) * weight;
+		c->runs += weight;
+	}
 }
 
 static __always_inline void send_event(struct tl_hdr *ev, __u32 size)

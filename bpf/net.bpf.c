@@ -129,10 +129,10 @@ static __always_inline struct tl_hdr hdr_of(__u16 size, __u16 kind, __u64 ts_ns)
 	return (struct tl_hdr){ size, kind, 0, id >> 32, (__u32)id, ts_ns };
 }
 
-static __always_inline void send_sock(const struct sock_id *s, int fd, __u8 what, __u8 how)
+static __always_inline void send_sock(const struct sock_id *s, int fd, __u8 what, __u8 how, __u64 now)
 {
 	struct tl_raw_sock ev = {
-		.hdr = hdr_of(sizeof(ev), TL_RAW_SOCK, bpf_ktime_get_ns()),
+		.hdr = hdr_of(sizeof(ev), TL_RAW_SOCK, now),
 		.sock = s->ino,
 		.fd = fd,
 		.what = what,
@@ -250,11 +250,10 @@ static __always_inline struct io io_of_call(struct pt_regs *regs, __u32 nr)
 }
 
 static __always_inline void send_net(const struct sock_id *id, const struct io *io, int fd,
-				     __u32 total, __u64 enter_ns, bool out)
+				     __u32 total, __u64 enter_ns, __u64 now, bool out)
 {
 	__u32 cpu = bpf_get_smp_processor_id(), keep = head_bytes + tail_bytes, n;
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &cpu);
-	__u64 now = bpf_ktime_get_ns();
 
 	if (!s)
 		return;
@@ -293,7 +292,7 @@ static __always_inline void send_net(const struct sock_id *id, const struct io *
 	send_event(&s->ev.hdr, n);
 }
 
-static __always_inline void io_done(struct pt_regs *regs, __u32 nr, long ret)
+static __always_inline void io_done(struct pt_regs *regs, __u32 nr, long ret, __u64 now)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	bool out = nr < 64 && NR_SENDS >> nr & 1;
@@ -314,79 +313,96 @@ static __always_inline void io_done(struct pt_regs *regs, __u32 nr, long ret)
 	if (!sock_of_fd(fd, &id))
 		return;
 	if (ret < 0) {
-		send_sock(&id, fd, TL_SOCK_RESET, 0);
+		send_sock(&id, fd, TL_SOCK_RESET, 0, now);
 		return;
 	}
 	io = io_of_call(regs, nr);
 	if (ret == 0) {
 		/* also when only peeking: that is how servers notice that a client left */
 		if (!out && !io.empty && !(io.flags & MSG_ERRQUEUE))
-			send_sock(&id, fd, TL_SOCK_EOF, 0);
+			send_sock(&id, fd, TL_SOCK_EOF, 0, now);
 		return;
 	}
 	if (io.flags & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB))
 		return;		/* not taken from the stream */
 	if (io.flags & MSG_TRUNC)
 		io = (struct io){};	/* taken, but not copied */
-	send_net(&id, &io, fd, ret, enter_ns, out);
+	send_net(&id, &io, fd, ret, enter_ns, now, out);
 }
 
 /* ---- programs ---- */
 
-SEC("?tp_btf/sys_enter")
-int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
+static __always_inline void call_entered(struct pt_regs *regs, __u64 nr, __u64 now)
 {
 	struct sock_id id;
 	__u64 *entry;
 	int fd;
 
-	if (!NR_WANT_ENTER((__u64)nr) || !is_target(bpf_get_current_pid_tgid() >> 32) ||
-	    !REGS_64BIT(regs))
-		return 0;
 	if (NR_SENDS >> (nr & 63) & 1) {
 		entry = bpf_task_storage_get(&entries, bpf_get_current_task_btf(), NULL,
 					     BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (entry)
-			*entry = bpf_ktime_get_ns();
-		return 0;
+			*entry = now;
+		return;
 	}
 	fd = SYS_ARG1(regs);
 	if (!sock_of_fd(fd, &id))
-		return 0;
+		return;
 	if (nr == NR_CLOSE)
-		send_sock(&id, fd, TL_SOCK_CLOSE, file_is_shared(id.file));
+		send_sock(&id, fd, TL_SOCK_CLOSE, file_is_shared(id.file), now);
 	else
-		send_sock(&id, fd, TL_SOCK_SHUTDOWN, SYS_ARG2(regs));
+		send_sock(&id, fd, TL_SOCK_SHUTDOWN, SYS_ARG2(regs), now);
+}
+
+static __always_inline void call_returned(struct pt_regs *regs, __u64 nr, long ret, __u64 now)
+{
+	struct sock_id id;
+	struct tl_hdr hdr;
+
+	switch (nr) {
+	case NR_ACCEPT:
+	case NR_ACCEPT4:
+		if (sock_of_fd(ret, &id))
+			send_sock(&id, ret, TL_SOCK_ACCEPT, 0, now);
+		break;
+	case NR_CONNECT:
+		if ((ret == 0 || ret == -EINPROGRESS) && sock_of_fd(SYS_ARG1(regs), &id))
+			send_sock(&id, SYS_ARG1(regs), TL_SOCK_CONNECT, 0, now);
+		break;
+	case NR_IO_URING_SETUP:
+		hdr = hdr_of(sizeof(hdr), TL_RAW_IO_URING, now);
+		if (ret >= 0)
+			send_event(&hdr, sizeof(hdr));
+		break;
+	default:
+		io_done(regs, nr, ret, now);
+	}
+}
+
+SEC("?tp_btf/sys_enter")
+int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
+{
+	__u64 start;
+
+	if (!NR_WANT_ENTER((__u64)nr) || !is_target(bpf_get_current_pid_tgid() >> 32) ||
+	    !REGS_64BIT(regs))
+		return 0;
+	start = bpf_ktime_get_ns();
+	call_entered(regs, nr, start);
+	count_run(start, 1);
 	return 0;
 }
 
 SEC("?tp_btf/sys_exit")
 int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 {
-	__u64 nr = SYS_NR(regs);
-	struct sock_id id;
-	struct tl_hdr hdr;
+	__u64 nr = SYS_NR(regs), start;
 
 	if (!NR_WANT_EXIT(nr) || !is_target(bpf_get_current_pid_tgid() >> 32) || !REGS_64BIT(regs))
 		return 0;
-	switch (nr) {
-	case NR_ACCEPT:
-	case NR_ACCEPT4:
-		if (sock_of_fd(ret, &id))
-			send_sock(&id, ret, TL_SOCK_ACCEPT, 0);
-		break;
-	case NR_CONNECT:
-		if ((ret == 0 || ret == -EINPROGRESS) && sock_of_fd(SYS_ARG1(regs), &id))
-			send_sock(&id, SYS_ARG1(regs), TL_SOCK_CONNECT, 0);
-		break;
-	case NR_IO_URING_SETUP:
-		hdr = hdr_of(sizeof(hdr), TL_RAW_IO_URING, bpf_ktime_get_ns());
-		if (ret >= 0)
-			send_event(&hdr, sizeof(hdr));
-		break;
-	default:
-		io_done(regs, nr, ret);
-	}
+	start = bpf_ktime_get_ns();
+	call_returned(regs, nr, ret, start);
+	count_run(start, 1);
 	return 0;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loads the BPF programs, attaches them, and keeps the set of targets. */
+#include "llama.skel.h"
 #include "net.skel.h"
 #include "source/bpf_priv.h"
 #include "source/probes.h"
@@ -46,7 +47,7 @@ static int set_sizes(struct src_bpf *s)
 	if (net->rodata->wakeup_bytes > wakeup)
 		net->rodata->wakeup_bytes = wakeup;
 	err = bpf_map__set_max_entries(net->maps.events, s->opts.ring_bytes);
-	err = err ? err : bpf_map__set_max_entries(net->maps.lost, s->n_cpus);
+	err = err ? err : bpf_map__set_max_entries(net->maps.cells, s->n_cpus);
 	err = err ? err : bpf_map__set_max_entries(net->maps.scratches, s->n_cpus);
 	return err ? err : bpf_map__set_value_size(net->maps.scratches, SCRATCH_HEAD + 2 * keep + 8);
 }
@@ -141,7 +142,8 @@ int src_bpf__open(const struct src_bpf_opts *opts, struct src_bpf **ret, const c
 	err = bpf_ring_open(s);
 	if (err)
 		goto fail;
-	s->stats_fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
+	if (opts->kernel_stats)
+		s->stats_fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
 	err = attach_net(s);
 	if (err)
 		goto fail;
@@ -162,6 +164,7 @@ void src_bpf__close(struct src_bpf *s)
 	for (size_t i = 0; s->links && i < n_probes; i++)
 		bpf_link__destroy(s->links[i]);
 	free(s->links);
+	bpf_engines_close(s);
 	bpf_ring_close(s);
 	net_bpf__destroy(s->net);
 	if (s->stats_fd >= 0)
@@ -180,6 +183,7 @@ int src_bpf__add_target(struct src_bpf *s, uint32_t tgid)
 void src_bpf__del_target(struct src_bpf *s, uint32_t tgid)
 {
 	bpf_map__delete_elem(s->net->maps.targets, &tgid, sizeof(tgid), 0);
+	bpf_engines_detach(s, tgid);
 }
 
 int src_bpf__watch_port(struct src_bpf *s, uint16_t port)
@@ -187,12 +191,6 @@ int src_bpf__watch_port(struct src_bpf *s, uint16_t port)
 	uint8_t one = 1;
 
 	return bpf_map__update_elem(s->net->maps.ports, &port, sizeof(port), &one, sizeof(one), BPF_ANY);
-}
-
-int src_bpf__attach_engine(struct src_bpf *s, uint32_t tgid, uint16_t engine, probe_say say, void *ctx)
-{
-	(void)s, (void)tgid, (void)engine, (void)say, (void)ctx;
-	return 0;
 }
 
 static void add_cost(struct bpf_object *obj, struct src_bpf_cost *ret)
@@ -215,10 +213,18 @@ void src_bpf__cost(const struct src_bpf *s, struct src_bpf_cost *ret)
 {
 	struct src_bpf_cost c = { .attach_ns = s->attach_ns };
 
-	if (s->stats_fd >= 0)
+	for (int cpu = 0; cpu < s->n_cpus; cpu++) {
+		c.lost += s->cells[cpu].n_lost;
+		c.run_ns += s->cells[cpu].run_ns;
+		c.runs += s->cells[cpu].runs;
+		c.hits += s->cells[cpu].hits;
+	}
+	if (s->stats_fd >= 0) {
+		c.run_ns = c.runs = 0;
 		add_cost(s->net->obj, &c);
-	for (int cpu = 0; cpu < s->n_cpus; cpu++)
-		c.lost += s->lost[cpu].n;
+		if (s->llama)
+			add_cost(s->llama->obj, &c);
+	}
 	*ret = c;
 }
 

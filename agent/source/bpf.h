@@ -4,6 +4,7 @@
 #define TL_SOURCE_BPF_H
 
 #include "base/emit.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -11,13 +12,15 @@ struct src_bpf_opts {
 	uint32_t head_bytes;	/* kept from the start of each read and write; 0: default 4096 */
 	uint32_t tail_bytes;	/* kept from its end when it is longer than that; 0: default 1024 */
 	uint32_t ring_bytes;	/* of the ring buffer, a power of two; 0: default 16 MiB */
-	uint32_t tiers;		/* enum tl_tier bits allowed */
+	uint32_t tiers;		/* enum tl_tier bits allowed; 0: all */
+	bool kernel_stats;	/* let the kernel time every run of every program (bpf_stats): exact, but
+				 * all processes of the host pay for it. For benchmarks */
 };
 
 struct src_bpf;
 
 /* Loads the programs and attaches the system-wide ones (tracepoints); nothing is captured until a
- * target is added. Mounts tracefs in a private mount namespace when it is missing. Returns
+ * target is added. Needs no tracefs, but sysfs (/sys) and BTF. Returns
  * -errno; *why then points to a sentence for the user (static or owned by *ret, never NULL). */
 int src_bpf__open(const struct src_bpf_opts *opts, struct src_bpf **ret, const char **why);
 void src_bpf__close(struct src_bpf *s);	/* detaches everything; NULL is fine */
@@ -37,10 +40,13 @@ int src_bpf__attach_engine(struct src_bpf *s, uint32_t tgid, uint16_t engine, pr
 /* Hands every waiting event to `out`, waits up to timeout_ms for one. Lost events since the last
  * call come as TL_LOST. Returns the number of events, or -errno. */
 int src_bpf__poll(struct src_bpf *s, const struct emit *out, int timeout_ms);
-int src_bpf__poll_fd(const struct src_bpf *s);	/* readable when events wait */
+/* Readable when much waits. The kernel wakes nobody for a few events, because the target would pay
+ * for that: call poll every 100 ms at least. */
+int src_bpf__poll_fd(const struct src_bpf *s);
 
 struct src_bpf_cost {
-	uint64_t run_ns, runs;	/* of all our programs; 0 when bpf_stats could not be turned on */
+	uint64_t run_ns, runs;	/* of our programs, in targets; with kernel_stats: anywhere */
+	uint64_t hits;		/* of user-space probes: a trap each, about 0.5 us beside run_ns */
 	uint64_t attach_ns;	/* system-wide part and engines so far */
 	uint64_t lost;
 };

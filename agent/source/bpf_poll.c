@@ -30,17 +30,17 @@ static int on_event(void *ctx, void *data, size_t size)
 
 int bpf_ring_open(struct src_bpf *s)
 {
-	size_t page = sysconf(_SC_PAGESIZE), bytes = s->n_cpus * sizeof(struct lost_cell);
+	size_t page = sysconf(_SC_PAGESIZE), bytes = s->n_cpus * sizeof(struct cell);
 	void *mem;
 
-	s->lost_bytes = (bytes + page - 1) / page * page;
-	mem = mmap(NULL, s->lost_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-		   bpf_map__fd(s->net->maps.lost), 0);
+	s->cells_bytes = (bytes + page - 1) / page * page;
+	mem = mmap(NULL, s->cells_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+		   bpf_map__fd(s->net->maps.cells), 0);
 	if (mem == MAP_FAILED)
 		return -errno;
-	s->lost = mem;
-	s->lost_told = calloc(s->n_cpus, sizeof(*s->lost_told));
-	if (!s->lost_told)
+	s->cells = mem;
+	s->n_told = calloc(s->n_cpus, sizeof(*s->n_told));
+	if (!s->n_told)
 		return -ENOMEM;
 	s->ring = ring_buffer__new(bpf_map__fd(s->net->maps.events), on_event, s, NULL);
 	return s->ring ? 0 : -errno;
@@ -49,9 +49,9 @@ int bpf_ring_open(struct src_bpf *s)
 void bpf_ring_close(struct src_bpf *s)
 {
 	ring_buffer__free(s->ring);
-	if (s->lost)
-		munmap(s->lost, s->lost_bytes);
-	free(s->lost_told);
+	if (s->cells)
+		munmap(s->cells, s->cells_bytes);
+	free(s->n_told);
 }
 
 /* One TL_LOST per CPU that lost something since the last call. */
@@ -60,11 +60,11 @@ static int tell_lost(struct src_bpf *s)
 	int err = 0;
 
 	for (int cpu = 0; cpu < s->n_cpus && !err; cpu++) {
-		struct lost_cell *cell = &s->lost[cpu];
-		uint64_t n = __atomic_load_n(&cell->n, __ATOMIC_ACQUIRE);
+		struct cell *cell = &s->cells[cpu];
+		uint64_t n = __atomic_load_n(&cell->n_lost, __ATOMIC_ACQUIRE);
 		struct tl_lost ev = {
 			.hdr = { sizeof(ev), TL_LOST, 0, 0, 0, cell->last_ns },
-			.n = n - s->lost_told[cpu].n,
+			.n = n - s->n_told[cpu],
 			.since_ns = cell->first_ns,
 			.cpu = cpu,
 			.where = TL_LOST_RING,
@@ -73,7 +73,7 @@ static int tell_lost(struct src_bpf *s)
 
 		if (!ev.n)
 			continue;
-		s->lost_told[cpu].n = n;
+		s->n_told[cpu] = n;
 		__atomic_store_n(&cell->taken, n, __ATOMIC_RELEASE);
 		err = emit(s->out, &ev.hdr);
 		s->n_polled++;

@@ -7,20 +7,29 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <linux/types.h>
-#include "../../bpf/lost.h"
+#include "../../bpf/cells.h"
 
 struct net_bpf;
 struct llama_bpf;
+
+/* The user-space probes of one process. */
+struct bpf_engine {
+	uint32_t tgid;
+	struct bpf_link **links;
+	size_t n_links;
+};
 
 struct src_bpf {
 	struct src_bpf_opts opts;
 	struct net_bpf *net;
 	struct llama_bpf *llama;	/* NULL until an engine needs it */
 	struct bpf_link **links;	/* of the system-wide rows, by row; NULL where off */
+	struct bpf_engine *engines;
+	size_t n_engines;
 	struct ring_buffer *ring;
-	struct lost_cell *lost;		/* mmap of the map `lost`, one per CPU */
-	struct lost_cell *lost_told;	/* .n: as of the last TL_LOST */
-	size_t lost_bytes;
+	struct cell *cells;		/* mmap of the map of that name, one per CPU */
+	size_t cells_bytes;
+	uint64_t *n_told;		/* per CPU: n_lost as of the last TL_LOST */
 	int n_cpus;
 	int stats_fd;			/* keeps bpf_stats on; -1: could not */
 	uint64_t attach_ns;
@@ -30,6 +39,10 @@ struct src_bpf {
 };
 
 uint64_t bpf_now_ns(void);
+
+/* bpf_engine.c */
+void bpf_engines_detach(struct src_bpf *s, uint32_t tgid);	/* 0: all */
+void bpf_engines_close(struct src_bpf *s);
 
 /* bpf_poll.c */
 int bpf_ring_open(struct src_bpf *s);

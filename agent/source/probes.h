@@ -16,10 +16,12 @@ struct probe {
 	uint8_t type;		/* enum probe_type */
 	uint8_t tier;		/* enum tl_tier */
 	uint16_t engine;	/* enum tl_engine_kind for user-space probes, else 0 */
-	const char *target;	/* "syscalls:sys_exit_read", or the symbol of a function */
+	const char *target;	/* name of the tracepoint, or symbols of a function, by falling
+				 * preference and separated by a blank: the first found is probed */
 	const char *group;	/* user-space rows of one group are alternatives or belong together */
 	bool required;		/* without it there is no capture at all */
 	const char *lost_without; /* one clause: what a report misses */
+	uint8_t n_args;		/* user-space probes: arguments that the program reads */
 };
 extern const struct probe probes[];
 extern const size_t n_probes;

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attaches the user-space probes of an engine to one process. */
+#include "llama.skel.h"
+#include "net.skel.h"
+#include "source/bpf_priv.h"
+#include "source/probes.h"
+#include "source/sites.h"
+#include "tl_event.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ENGINES = 1024 };
+
+/* The programs of llama.cpp write to the same ring and cells as those of the net family. */
+static int share_maps(const struct net_bpf *net, struct llama_bpf *llama)
+{
+	int err;
+
+	llama->rodata->wakeup_bytes = net->rodata->wakeup_bytes;
+	err = bpf_map__reuse_fd(llama->maps.events, bpf_map__fd(net->maps.events));
+	err = err ? err : bpf_map__reuse_fd(llama->maps.cells, bpf_map__fd(net->maps.cells));
+	return err ? err : bpf_map__reuse_fd(llama->maps.targets, bpf_map__fd(net->maps.targets));
+}
+
+static int load_llama(struct src_bpf *s)
+{
+	struct llama_bpf *llama = llama_bpf__open();
+	struct bpf_program *prog;
+	int err;
+
+	if (!llama)
+		return -errno;
+	bpf_object__for_each_program(prog, llama->obj)
+		bpf_program__set_autoload(prog, true);
+	err = share_maps(s->net, llama);
+	err = err ? err : llama_bpf__load(llama);
+	if (err)
+		llama_bpf__destroy(llama);
+	else
+		s->llama = llama;
+	return err;
+}
+
+static int attach_site(struct src_bpf *s, const struct site *site, struct bpf_engine *e)
+{
+	const struct probe *p = &probes[site->row];
+	LIBBPF_OPTS(bpf_uprobe_opts, opts, .retprobe = p->type == PROBE_URETPROBE);
+	struct bpf_link *link, **more;
+	char path[32];
+
+	/* By descriptor: names in another mount namespace, or of a deleted file, mean nothing here. */
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", site->fd);
+	link = bpf_program__attach_uprobe_opts(bpf_object__find_program_by_name(s->llama->obj, p->prog),
+					       e->tgid, path, site->offset, &opts);
+	if (!link)
+		return -errno;
+	more = realloc(e->links, (e->n_links + 1) * sizeof(*more));
+	if (!more) {
+		bpf_link__destroy(link);
+		return -ENOMEM;
+	}
+	e->links = more;
+	e->links[e->n_links++] = link;
+	s->on |= 1ull << site->row;
+	return 0;
+}
+
+static const char *why_not(int err, char *buf, size_t size)
+{
+	switch (err) {
+	case -ESRCH:
+		return "the process is gone";
+	case -EPERM:
+	case -EACCES:
+		return "not allowed: run as root, or with CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE";
+	case -ENOENT:
+	case -ENODEV:
+		return "this kernel has no uprobes (CONFIG_UPROBE_EVENTS), or /sys is not mounted";
+	default:
+		snprintf(buf, size, "the kernel refused it: %s", strerror(-err));
+		return buf;
+	}
+}
+
+/* Attaches all sites of a row, or none, and says how that went. */
+static int attach_row(struct src_bpf *s, const struct sites *sites, size_t row, struct bpf_engine *e,
+		      probe_say say, void *ctx)
+{
+	char reason[256], buf[128];
+	size_t before = e->n_links;
+	int err = 0;
+
+	if (!sites__describe(sites, row, reason, sizeof(reason))) {
+		say(ctx, probes[row].name, -ENOENT, reason);
+		return 0;
+	}
+	for (size_t i = 0; i < sites->n && !err; i++) {
+		if (sites->sites[i].row == row)
+			err = attach_site(s, &sites->sites[i], e);
+	}
+	if (err) {
+		while (e->n_links > before)
+			bpf_link__destroy(e->links[--e->n_links]);
+		say(ctx, probes[row].name, err, why_not(err, buf, sizeof(buf)));
+		return 0;
+	}
+	say(ctx, probes[row].name, 0, reason);
+	return 1;
+}
+
+static void say_all(uint16_t engine, int err, const char *reason, probe_say say, void *ctx)
+{
+	for (size_t i = 0; i < n_probes; i++) {
+		if (probes[i].engine && probes[i].engine == engine)
+			say(ctx, probes[i].name, err, reason);
+	}
+}
+
+static struct bpf_engine *new_engine(struct src_bpf *s, uint32_t tgid)
+{
+	struct bpf_engine *more;
+
+	bpf_engines_detach(s, tgid);
+	if (s->n_engines == MAX_ENGINES)
+		return NULL;
+	more = realloc(s->engines, (s->n_engines + 1) * sizeof(*more));
+	if (!more)
+		return NULL;
+	s->engines = more;
+	s->engines[s->n_engines] = (struct bpf_engine){ .tgid = tgid };
+	return &s->engines[s->n_engines++];
+}
+
+int src_bpf__attach_engine(struct src_bpf *s, uint32_t tgid, uint16_t engine, probe_say say, void *ctx)
+{
+	uint64_t start = bpf_now_ns();
+	struct bpf_engine *e;
+	struct sites sites;
+	char buf[128];
+	int err, n = 0;
+
+	if (engine != TL_ENGINE_LLAMA)
+		return 0;
+	if (s->opts.tiers && !(s->opts.tiers & TL_T1)) {
+		say_all(engine, -EPERM, "tier 1 is not among those allowed (--tier)", say, ctx);
+		return 0;
+	}
+	err = sites__find(tgid, engine, &sites);
+	if (!err && !s->llama)
+		err = load_llama(s);
+	if (err) {
+		say_all(engine, err, why_not(err, buf, sizeof(buf)), say, ctx);
+		return err;
+	}
+	e = new_engine(s, tgid);
+	for (size_t i = 0; e && i < n_probes; i++) {
+		if (probes[i].engine == engine)
+			n += attach_row(s, &sites, i, e, say, ctx);
+	}
+	sites__free(&sites);
+	s->attach_ns += bpf_now_ns() - start;
+	return e ? n : -ENOMEM;
+}
+
+static void detach(struct bpf_engine *e)
+{
+	for (size_t i = 0; i < e->n_links; i++)
+		bpf_link__destroy(e->links[i]);
+	free(e->links);
+}
+
+void bpf_engines_detach(struct src_bpf *s, uint32_t tgid)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < s->n_engines; i++) {
+		if (!tgid || s->engines[i].tgid == tgid)
+			detach(&s->engines[i]);
+		else
+			s->engines[kept++] = s->engines[i];
+	}
+	s->n_engines = kept;
+}
+
+void bpf_engines_close(struct src_bpf *s)
+{
+	bpf_engines_detach(s, 0);
+	free(s->engines);
+	llama_bpf__destroy(s->llama);
+}
