@@ -188,7 +188,8 @@ static unsigned rivals_of(const struct pairs *ps, const struct pair *p)
 /* Best pairs first. The confidence of a contested one falls with the rivals' nearness. */
 static int assign(struct model *m, struct pairs *ps)
 {
-	qsort(ps->p, ps->n, sizeof(*ps->p), by_misfit);
+	if (ps->n)
+		qsort(ps->p, ps->n, sizeof(*ps->p), by_misfit);
 	for (size_t i = 0; i < ps->n; i++) {
 		const struct pair *p = &ps->p[i];
 		unsigned rivals = rivals_of(ps, p), confidence = 99;

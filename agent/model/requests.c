@@ -80,8 +80,10 @@ static int keep(struct model *m, const struct rec_request *r)
 	if (err)
 		return err;
 	err = set_last_of_conn(m, r->conn, m->v.n_requests + 1);
-	if (err)
+	if (err) {
+		set_number(m, r->req, REQ_NOWHERE);	/* no growth: cannot fail */
 		return err;
+	}
 	m->requests[m->v.n_requests++] = *r;
 	return 0;
 }

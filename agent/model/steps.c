@@ -5,12 +5,19 @@
 #include <errno.h>
 #include <string.h>
 
+/* Slot numbers are small or numbers of the adapter's own; others come from damaged events. */
+static bool odd_slot(struct model *m, uint32_t slot)
+{
+	if (slot < MAX_SLOT)
+		return false;
+	m->v.n_unknown++;
+	return true;
+}
+
 static struct slot_state *slot_of(struct model *m, uint32_t engine, uint32_t slot)
 {
 	struct engine_state *es = &m->engine_states[engine];
 
-	if (slot >= MAX_SLOT)
-		return NULL;
 	while (es->n_slots <= slot) {
 		if (GROW(es->slots, es->cap_slots, es->n_slots))
 			return NULL;
@@ -48,6 +55,8 @@ int step_on_launch(struct model *m, const struct tl_seq_link *e)
 	struct rec_request *r;
 	struct slot_state *s;
 
+	if (odd_slot(m, e->slot))
+		return 0;
 	if (!model_engine(m, e->hdr.tgid, &engine))
 		return -ENOMEM;
 	s = slot_of(m, engine, e->slot);
@@ -74,6 +83,8 @@ int step_on_seq_begin(struct model *m, const struct tl_seq_begin *e)
 	struct rec_sequence *q;
 	struct slot_state *s;
 
+	if (odd_slot(m, e->slot))
+		return 0;
 	if (!model_engine(m, e->hdr.tgid, &engine))
 		return -ENOMEM;
 	s = slot_of(m, engine, e->slot);
@@ -95,6 +106,8 @@ int step_on_seq_end(struct model *m, const struct tl_seq_end *e)
 	uint32_t engine;
 	struct slot_state *s;
 
+	if (odd_slot(m, e->slot))
+		return 0;
 	if (!model_engine(m, e->hdr.tgid, &engine))
 		return -ENOMEM;
 	s = slot_of(m, engine, e->slot);
@@ -158,7 +171,7 @@ int step_on_step(struct model *m, const struct tl_step *e)
 				       mem->flags & TL_MEMBER_GUESS };
 		uint32_t seq;
 
-		if (mem->slot >= MAX_SLOT)
+		if (odd_slot(m, mem->slot))
 			continue;
 		err = sequence_for(m, engine, mem, e->hdr.ts_ns, &seq);
 		if (!err)
