@@ -32,8 +32,11 @@ static int load_llama(struct src_bpf *s)
 
 	if (!llama)
 		return -errno;
-	bpf_object__for_each_program(prog, llama->obj)
+	s->multi = bpf_uprobe_has_multi();
+	bpf_object__for_each_program(prog, llama->obj) {
 		bpf_program__set_autoload(prog, true);
+		bpf_uprobe_prepare(prog, s->multi);
+	}
 	err = share_maps(s->net, llama);
 	err = err ? err : llama_bpf__load(llama);
 	if (err)
@@ -46,23 +49,18 @@ static int load_llama(struct src_bpf *s)
 static int attach_site(struct src_bpf *s, const struct site *site, struct bpf_engine *e)
 {
 	const struct probe *p = &probes[site->row];
-	LIBBPF_OPTS(bpf_uprobe_opts, opts, .retprobe = p->type == PROBE_URETPROBE);
-	struct bpf_link *link, **more;
-	char path[32];
+	struct bpf_uprobe *more;
+	int err;
 
-	/* By descriptor: names in another mount namespace, or of a deleted file, mean nothing here. */
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", site->fd);
-	link = bpf_program__attach_uprobe_opts(bpf_object__find_program_by_name(s->llama->obj, p->prog),
-					       e->tgid, path, site->offset, &opts);
-	if (!link)
-		return -errno;
-	more = realloc(e->links, (e->n_links + 1) * sizeof(*more));
-	if (!more) {
-		bpf_link__destroy(link);
+	more = realloc(e->probes, (e->n_probes + 1) * sizeof(*more));
+	if (!more)
 		return -ENOMEM;
-	}
-	e->links = more;
-	e->links[e->n_links++] = link;
+	e->probes = more;
+	err = bpf_uprobe_attach(bpf_object__find_program_by_name(s->llama->obj, p->prog), s->multi, e->tgid,
+				site->fd, site->offset, p->type == PROBE_URETPROBE, &more[e->n_probes]);
+	if (err)
+		return err;
+	e->n_probes++;
 	s->on |= 1ull << site->row;
 	return 0;
 }
@@ -89,7 +87,7 @@ static int attach_row(struct src_bpf *s, const struct sites *sites, size_t row, 
 		      probe_say say, void *ctx)
 {
 	char reason[256], buf[128];
-	size_t before = e->n_links;
+	size_t before = e->n_probes;
 	int err = 0;
 
 	if (!sites__describe(sites, row, reason, sizeof(reason))) {
@@ -101,8 +99,8 @@ static int attach_row(struct src_bpf *s, const struct sites *sites, size_t row, 
 			err = attach_site(s, &sites->sites[i], e);
 	}
 	if (err) {
-		while (e->n_links > before)
-			bpf_link__destroy(e->links[--e->n_links]);
+		bpf_uprobe_detach(e->probes + before, e->n_probes - before);
+		e->n_probes = before;
 		say(ctx, probes[row].name, err, why_not(err, buf, sizeof(buf)));
 		return 0;
 	}
@@ -166,9 +164,8 @@ int src_bpf__attach_engine(struct src_bpf *s, uint32_t tgid, uint16_t engine, pr
 
 static void detach(struct bpf_engine *e)
 {
-	for (size_t i = 0; i < e->n_links; i++)
-		bpf_link__destroy(e->links[i]);
-	free(e->links);
+	bpf_uprobe_detach(e->probes, e->n_probes);
+	free(e->probes);
 }
 
 void bpf_engines_detach(struct src_bpf *s, uint32_t tgid)

@@ -4,6 +4,7 @@
 #define TL_SOURCE_BPF_PRIV_H
 
 #include "source/bpf.h"
+#include "source/bpf_uprobe.h"
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <linux/types.h>
@@ -15,14 +16,15 @@ struct llama_bpf;
 /* The user-space probes of one process. */
 struct bpf_engine {
 	uint32_t tgid;
-	struct bpf_link **links;
-	size_t n_links;
+	struct bpf_uprobe *probes;
+	size_t n_probes;
 };
 
 struct src_bpf {
 	struct src_bpf_opts opts;
 	struct net_bpf *net;
 	struct llama_bpf *llama;	/* NULL until an engine needs it */
+	bool multi;			/* its programs are for multi-uprobe links */
 	struct bpf_link **links;	/* of the system-wide rows, by row; NULL where off */
 	struct bpf_engine *engines;
 	size_t n_engines;
