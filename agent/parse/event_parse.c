@@ -604,7 +604,7 @@ static int parse_record(struct event_parser *p, const jsmntok_t *kind)
 	if (!err)
 		err = finish_record(p, &r);
 	if (!err)
-		p->dirty_bytes = p->rec.hdr.size;
+		p->dirty_bytes = r.k && r.k->size > p->rec.hdr.size ? r.k->size : p->rec.hdr.size;
 	return err;
 }
 
