@@ -12,6 +12,7 @@ static const struct command {
 	const char *summary;	/* one line of --help */
 } commands[] = {
 	{ "list", cmd_list, "engines on this host: pid, kind, version, ports, what could be attached" },
+	{ "record", cmd_record, "capture running servers to a file" },
 	{ NULL, NULL, NULL },
 };
 

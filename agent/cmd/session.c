@@ -40,6 +40,7 @@ struct session {
 	uint64_t begin_ns, scanned_ns, events, detach_ns;
 	struct src_bpf_cost last_cost;	/* at detach */
 	size_t n_asked, n_gone, n_engines;
+	bool said_host;
 };
 
 uint64_t monotonic_ns(void)
@@ -75,11 +76,15 @@ static void clock_pair(struct tl_host *h)
 	}
 }
 
+/* The first event of a capture; said once there is something to capture. */
 static int say_host(struct session *s)
 {
 	struct tl_host h = { .hdr = { .size = sizeof(h), .kind = TL_HOST } };
 	struct utsname u;
 
+	if (s->said_host)
+		return 0;
+	s->said_host = true;
 	clock_pair(&h);
 	h.n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	h.tiers = s->opts.bpf.tiers;
@@ -127,6 +132,9 @@ static int add_target(struct session *s, const struct found *f, bool asked)
 
 	if (!t)
 		return -ENOMEM;
+	n = say_host(s);
+	if (n)
+		return n;
 	*t = (struct target){ f->id.engine, asked, 0, f->facts.start_ns };
 	n = src_bpf__add_target(s->bpf, f->facts.pid);
 	if (n < 0)
@@ -263,9 +271,7 @@ int session__open(const struct session_opts *opts, struct session **ret)
 		log_error("cannot capture: %s", why);
 		goto fail;
 	}
-	err = say_host(s);
-	if (!err)
-		err = add_targets(s);
+	err = add_targets(s);
 	if (err)
 		goto fail;
 	*ret = s;

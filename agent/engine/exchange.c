@@ -145,6 +145,8 @@ static void on_chunk(struct wire *w, struct conn *c, struct exchange *x, const c
 	llmapi_chunk(x->api, event, data, &ch);
 	if (ch.flags & TL_CHUNK_ERROR)
 		x->failed = true;
+	if (ch.flags & (TL_CHUNK_FINISH | TL_CHUNK_DONE))
+		x->finished = true;
 	struct tl_chunk ev = {
 		.hdr = HDR(tl_chunk, TL_CHUNK, ch.flags, c, w->tid, w->now_ns),
 		.req = x->req, .bytes = data->total < UINT32_MAX ? data->total : UINT32_MAX,
@@ -251,7 +253,17 @@ static void read_answer(struct wire *w, struct exchange *x)
 	llmapi_body(x->api, &body, &ch);
 	if (ch.flags & TL_CHUNK_ERROR)
 		x->failed = true;
+	if (ch.usage.known || ch.finish)
+		x->finished = true;
 	gather(w, x, &ch);
+}
+
+/* A server that notices that its client left may still end the response as HTTP wants it: an empty
+ * last chunk, or a body of no bytes (both seen on llama.cpp). The answer is not whole for that. A
+ * client that only closed its sending side gets the whole of it. */
+static bool was_abandoned(const struct conn *c, const struct exchange *x)
+{
+	return c->peer_eof_ns && x->api != TL_API_OTHER && !x->finished && x->status < 400;
 }
 
 void exchange_end(struct wire *w, struct conn *c, uint16_t how, uint64_t ns)
@@ -259,8 +271,13 @@ void exchange_end(struct wire *w, struct conn *c, uint16_t how, uint64_t ns)
 	struct exchange *x = c->first;
 
 	if (x->announced) {
-		if (how == TL_END_COMPLETE)
+		if (how == TL_END_COMPLETE) {
 			read_answer(w, x);
+			if (was_abandoned(c, x)) {
+				how = TL_END_CLIENT;
+				ns = c->peer_eof_ns;
+			}
+		}
 		if (x->failed) {
 			if (!x->last)
 				x->last = calloc(1, sizeof(*x->last));

@@ -29,6 +29,7 @@ struct exchange {
 	bool request_done, response_begun;
 	bool joined;		/* its request was not seen */
 	bool failed;		/* an error event came */
+	bool finished;		/* the answer said that it is over: finish reason, usage, [DONE] */
 	uint16_t status;
 	uint64_t first_byte_ns;
 	uint64_t bytes_in, bytes_out;

@@ -42,7 +42,7 @@ void json_str(struct jsonw *w, const char *key, const char *s)
 	jsonw__str(w, s && *s ? s : NULL);
 }
 
-void json_count(struct jsonw *w, const char *key, uint64_t n)
+void json_known_count(struct jsonw *w, const char *key, uint64_t n)
 {
 	jsonw__key(w, key);
 	jsonw__u64(w, n);
@@ -137,7 +137,7 @@ static void write_lost_spans(struct jsonw *w, const struct model_view *v)
 		jsonw__object(w);
 		json_since(w, "t0_ms", l->since_ns, v->t0_ns);
 		json_since(w, "t1_ms", l->until_ns, v->t0_ns);
-		json_count(w, "n", l->n);
+		json_known_count(w, "n", l->n);
 		json_str(w, "where", lost_where_name(l->where));
 		jsonw__end_object(w);
 	}
@@ -148,35 +148,35 @@ static void write_coverage(struct jsonw *w, const struct model_view *v, const st
 {
 	jsonw__key(w, "coverage");
 	jsonw__object(w);
-	json_count(w, "events", v->n_events);
-	json_count(w, "lost", v->n_lost_events);
-	json_count(w, "unknown_kinds", v->n_unknown);
+	json_known_count(w, "events", v->n_events);
+	json_known_count(w, "lost", v->n_lost_events);
+	json_known_count(w, "unknown_kinds", v->n_unknown);
 	write_lost_spans(w, v);
 	jsonw__key(w, "requests");
 	jsonw__object(w);
-	json_count(w, "complete", s->n_state[REQ_COMPLETE]);
-	json_count(w, "truncated", s->n_state[REQ_TRUNCATED]);
-	json_count(w, "aborted", s->n_state[REQ_ABORTED]);
-	json_count(w, "error", s->n_state[REQ_ERROR]);
-	json_count(w, "open", s->n_state[REQ_OPEN]);
-	json_count(w, "not_kept", v->n_requests_not_kept);
+	json_known_count(w, "complete", s->n_state[REQ_COMPLETE]);
+	json_known_count(w, "truncated", s->n_state[REQ_TRUNCATED]);
+	json_known_count(w, "aborted", s->n_state[REQ_ABORTED]);
+	json_known_count(w, "error", s->n_state[REQ_ERROR]);
+	json_known_count(w, "open", s->n_state[REQ_OPEN]);
+	json_known_count(w, "not_kept", v->n_requests_not_kept);
 	jsonw__end_object(w);
-	json_count(w, "other_requests", v->n_other_requests);
-	json_count(w, "not_streamed", s->n_non_streaming);
+	json_known_count(w, "other_requests", v->n_other_requests);
+	json_known_count(w, "not_streamed", s->n_non_streaming);
 	jsonw__key(w, "steps");
 	jsonw__object(w);
-	json_count(w, "seen", s->steps_seen);
-	json_count(w, "with_members", s->steps_with_members);
+	json_known_count(w, "seen", s->steps_seen);
+	json_known_count(w, "with_members", s->steps_with_members);
 	json_double(w, "matched_tokens_pct", s->matched_tokens_pct, s->matched_tokens_pct >= 0);
-	json_count(w, "tokens", s->tokens_in_steps);
-	json_count(w, "not_kept", v->n_steps_not_kept);
+	json_known_count(w, "tokens", s->tokens_in_steps);
+	json_known_count(w, "not_kept", v->n_steps_not_kept);
 	jsonw__end_object(w);
 	jsonw__key(w, "joins");
 	jsonw__object(w);
 	for (int j = JOIN_NONE; j <= JOIN_ORDER; j++)
-		json_count(w, join_method_names[j], s->n_joins[j]);
+		json_known_count(w, join_method_names[j], s->n_joins[j]);
 	jsonw__end_object(w);
-	json_count(w, "gaps_left_out", s->n_gaps_lost);
+	json_known_count(w, "gaps_left_out", s->n_gaps_lost);
 	jsonw__end_object(w);
 }
 
@@ -209,7 +209,7 @@ static void write_engines(struct jsonw *w, const struct model_view *v)
 		const struct tl_engine *e = &v->engines[i].e;
 
 		jsonw__object(w);
-		json_count(w, "pid", e->hdr.tgid);
+		json_known_count(w, "pid", e->hdr.tgid);
 		json_str(w, "kind", engine_kind_name(e->engine));
 		json_str(w, "version", e->version);
 		jsonw__key(w, "roles");
@@ -242,7 +242,7 @@ static void write_dist(struct jsonw *w, const char *key, const struct dist *d)
 	json_ms(w, "p90", d->n ? (int64_t)d->p90 : -1);
 	json_ms(w, "p99", d->n ? (int64_t)d->p99 : -1);
 	json_ms(w, "max", d->n ? (int64_t)d->max : -1);
-	json_count(w, "n", d->n);
+	json_known_count(w, "n", d->n);
 	jsonw__end_object(w);
 }
 
@@ -266,7 +266,7 @@ static void write_classes(struct jsonw *w, const char *key, const struct summary
 			continue;
 		jsonw__object(w);
 		json_str(w, "tokens", len_class_names[c]);
-		json_count(w, "n_requests", rows[c].n_requests);
+		json_known_count(w, "n_requests", rows[c].n_requests);
 		write_row(w, &rows[c]);
 		jsonw__end_object(w);
 	}
@@ -292,7 +292,7 @@ static void write_batch(struct jsonw *w, const struct model_view *v, const struc
 		json_double(w, "mean_members", s->bins[i].mean_members, any);
 		json_double(w, "mean_tokens", s->bins[i].mean_tokens, any);
 		json_double(w, "busy_pct", s->bins[i].busy_pct, true);
-		json_count(w, "steps_begun", s->bins[i].n_steps);
+		json_known_count(w, "steps_begun", s->bins[i].n_steps);
 		jsonw__end_object(w);
 	}
 	jsonw__end_array(w);
@@ -317,9 +317,9 @@ static void write_summary(struct jsonw *w, const struct model_view *v, const str
 	jsonw__end_object(w);
 	json_ms(w, "wall_ms", s->wall_ns ? (int64_t)s->wall_ns : -1);
 	json_ms(w, "busy_ms", s->busy_ns ? (int64_t)s->busy_ns : -1);
-	json_count(w, "output_tokens", s->output_tokens);
-	json_count(w, "prompt_tokens", s->prompt_tokens);
-	json_count(w, "cached_tokens", s->cached_tokens);
+	json_known_count(w, "output_tokens", s->output_tokens);
+	json_known_count(w, "prompt_tokens", s->prompt_tokens);
+	json_known_count(w, "cached_tokens", s->cached_tokens);
 	write_batch(w, v, s);
 	write_classes(w, "by_input_len", s->by_input);
 	write_classes(w, "by_output_len", s->by_output);
@@ -345,7 +345,7 @@ static void write_steps(struct jsonw *w, const struct model_view *v)
 		const struct rec_step *st = &v->steps[i];
 
 		jsonw__object(w);
-		json_count(w, "i", i);
+		json_known_count(w, "i", i);
 		json_pid(w, v, st->engine);
 		json_since(w, "t0_ms", st->t0_ns, v->t0_ns);
 		json_since(w, "t1_ms", st->t1_ns, v->t0_ns);
@@ -373,8 +373,8 @@ int json_report(const struct model_view *v, const struct summary *s, const struc
 
 	jsonw__init(&w, to_file, out);
 	jsonw__object(&w);
-	json_count(&w, "schema", 1);
-	json_count(&w, "t0_ns", v->t0_ns);
+	json_known_count(&w, "schema", 1);
+	json_known_count(&w, "t0_ns", v->t0_ns);
 	write_host(&w, v);
 	write_capture(&w, v);
 	write_coverage(&w, v, s);

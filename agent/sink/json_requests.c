@@ -91,8 +91,8 @@ static void write_join(struct jsonw *w, const struct rec_sequence *q)
 static void write_seq(struct jsonw *w, const struct rec_sequence *q, const struct json_opts *o)
 {
 	jsonw__object(w);
-	json_count(w, "id", q->id);
-	json_count(w, "slot", q->slot);
+	json_known_count(w, "id", q->id);
+	json_known_count(w, "slot", q->slot);
 	jsonw__key(w, "joined_late");
 	jsonw__bool(w, q->joined_late);
 	jsonw__key(w, "kept");
@@ -100,9 +100,9 @@ static void write_seq(struct jsonw *w, const struct rec_sequence *q, const struc
 		jsonw__s64(w, q->kept);
 	else
 		jsonw__null(w);
-	json_count(w, "n_prefill", q->n_prefill);
-	json_count(w, "n_decode", q->n_decode);
-	json_count(w, "n_out", q->n_out);
+	json_known_count(w, "n_prefill", q->n_prefill);
+	json_known_count(w, "n_decode", q->n_decode);
+	json_known_count(w, "n_out", q->n_out);
 	write_join(w, q);
 	if (!o->no_steps) {
 		jsonw__key(w, "steps");
@@ -136,7 +136,7 @@ static void write_identity(struct jsonw *w, const struct model_view *v, const st
 	json_str(w, "id", id);
 	json_since(w, "t0_ms", request_first_ns(r), v->t0_ns);
 	json_pid(w, v, r->engine);
-	json_count(w, "conn", r->conn);
+	json_known_count(w, "conn", r->conn);
 	json_str(w, "method", method_name(r->method));
 	json_str(w, "path", r->path);
 	json_str(w, "api", api_name(r->api));
@@ -170,9 +170,9 @@ static void write_outcome(struct jsonw *w, const struct rec_request *r)
 		jsonw__s64(w, r->max_tokens);
 	else
 		jsonw__null(w);
-	json_count(w, "n", r->n);
+	json_known_count(w, "n", r->n);
 	json_str(w, "finish", finish_name(r->finish));
-	json_count(w, "token_chunks", r->n_chunks);
+	json_known_count(w, "token_chunks", r->n_chunks);
 }
 
 static void write_request(struct jsonw *w, const struct model_view *v, const struct rec_request *r,

@@ -164,9 +164,26 @@ static void test_wire__half_close_is_no_abort(void **state)
 	feed_sock(f->w, 5, 500, TL_SOCK_ACCEPT);
 	feed_bytes(f->w, 5, 1000, TL_IN, buf, n, 4096);
 	feed_sock(f->w, 5, 1100, TL_SOCK_EOF);
-	feed_bytes(f->w, 5, 2000, TL_OUT, SSE_HEAD "0\r\n\r\n", strlen(SSE_HEAD) + 5, 4096);
+	n = sprintf(buf, SSE_HEAD "e\r\n" DONE "\r\n0\r\n\r\n");
+	feed_bytes(f->w, 5, 2000, TL_OUT, buf, n, 4096);
 	feed_sock(f->w, 5, 2600, TL_SOCK_CLOSE);
 	assert_non_null(strstr(f->log.text, "end 1 how 1 status 200 @2000\n"));
+}
+
+static void test_wire__server_ends_an_abandoned_stream(void **state)
+{
+	struct fixture *f = *state;
+	char buf[1024];
+	size_t n = sprintf(buf, POST("/v1/chat/completions", CHAT));
+
+	feed_sock(f->w, 5, 500, TL_SOCK_ACCEPT);
+	feed_bytes(f->w, 5, 1000, TL_IN, buf, n, 4096);
+	n = chunked(buf, TEXT);
+	feed_bytes(f->w, 5, 2000, TL_OUT, SSE_HEAD, strlen(SSE_HEAD), 4096);
+	feed_bytes(f->w, 5, 2100, TL_OUT, buf, n, 4096);
+	feed_sock(f->w, 5, 2200, TL_SOCK_EOF);
+	feed_bytes(f->w, 5, 2300, TL_OUT, "0\r\n\r\n", 5, 4096);	/* whole for HTTP, not for the client */
+	assert_non_null(strstr(f->log.text, "end 1 how 2 status 200 @2200\n"));
 }
 
 static void test_wire__server_dies(void **state)
@@ -441,7 +458,8 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		T(stream), T(older_than_capture), T(joins_mid_stream), T(joins_before_response),
-		T(client_goes_away), T(half_close_is_no_abort), T(server_dies), T(capture_ends),
+		T(client_goes_away), T(half_close_is_no_abort),
+		T(server_ends_an_abandoned_stream), T(server_dies), T(capture_ends),
 		T(not_streamed), T(error_answer), T(facts_behind_a_long_prompt), T(pipelined),
 		T(limits_pipeline), T(garbage), T(tls), T(client_side_is_ignored), T(other_paths),
 		T(inode_used_again), T(hole_in_stream), T(hole_in_request_body), T(survives_oom),
