@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tokenlag events: a recording as JSON lines. */
+#include "base/str.h"
+#include "base/util.h"
+#include "cmd/cmd.h"
+#include "cmd/log.h"
+#include "parse/event.h"
+#include "parse/event_json.h"
+#include "source/file.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_KINDS = 32 };
+
+struct events_opts {
+	const char *path;
+	uint16_t kinds[MAX_KINDS];
+	size_t n_kinds;		/* 0: all */
+	uint64_t from_ns, to_ns;	/* since the start of the capture */
+	uint64_t req;		/* 0: all */
+};
+
+static const struct argp_option options[] = {
+	{ "kind", 'k', "KIND,...", 0, "Events of these kinds only: names as printed, or numbers", 0 },
+	{ "from", 'f', "MS", 0, "Leave out events before this time since the start of the capture", 0 },
+	{ "to", 't', "MS", 0, "Leave out events from this time on", 0 },
+	{ "request", 'r', "N", 0, "Events of request number N only (key req)", 0 },
+	{ 0 },
+};
+
+static bool add_kind(struct events_opts *o, const char *name)
+{
+	const struct event_kind *k = event_kind_by_name(name);
+	uint64_t number;
+
+	if (o->n_kinds == MAX_KINDS)
+		return false;
+	if (k)
+		o->kinds[o->n_kinds++] = k->kind;
+	else if (!str_parse_u64(name, &number) && number <= UINT16_MAX)
+		o->kinds[o->n_kinds++] = (uint16_t)number;
+	else
+		return false;
+	return true;
+}
+
+static void parse_kinds(struct events_opts *o, char *list, struct argp_state *state)
+{
+	for (char *save, *name = strtok_r(list, ",", &save); name; name = strtok_r(NULL, ",", &save))
+		if (!add_kind(o, name))
+			argp_error(state, "unknown kind '%s'", name);
+}
+
+static uint64_t parse_ms(const char *arg, struct argp_state *state)
+{
+	uint64_t ns;
+	char text[32];
+
+	if (snprintf(text, sizeof(text), "%sms", arg) >= (int)sizeof(text) ||
+	    str_parse_duration(text, &ns))
+		argp_error(state, "'%s' is no number of milliseconds", arg);
+	return ns;
+}
+
+static error_t parse_opt(int key, char *arg, struct argp_state *state)
+{
+	struct events_opts *o = state->input;
+
+	switch (key) {
+	case 'k':
+		parse_kinds(o, arg, state);
+		return 0;
+	case 'f':
+		o->from_ns = parse_ms(arg, state);
+		return 0;
+	case 't':
+		o->to_ns = parse_ms(arg, state);
+		return 0;
+	case 'r':
+		if (str_parse_u64(arg, &o->req) || o->req == 0)
+			argp_error(state, "'%s' is no number of a request; they count from 1", arg);
+		return 0;
+	case ARGP_KEY_ARG:
+		if (o->path)
+			argp_error(state, "one recording at a time");
+		o->path = arg;
+		return 0;
+	case ARGP_KEY_END:
+		if (!o->path)
+			argp_error(state, "which recording?");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static bool is_of_request(const struct tl_hdr *ev, uint64_t req)
+{
+	const struct event_kind *k = event_kind(ev->kind);
+
+	for (size_t i = 0; k && i < k->n_fields; i++) {
+		const struct event_field *f = &k->fields[i];
+		uint32_t v;
+
+		if (strcmp(f->name, "req") != 0 || f->offset + sizeof(v) > ev->size)
+			continue;
+		memcpy(&v, (const char *)ev + f->offset, sizeof(v));
+		return v == req;
+	}
+	return false;
+}
+
+static bool is_wanted(const struct events_opts *o, uint64_t start_ns, const struct tl_hdr *ev)
+{
+	uint64_t since_ns = ev->ts_ns > start_ns ? ev->ts_ns - start_ns : 0;
+	bool kind_ok = o->n_kinds == 0;
+
+	for (size_t i = 0; i < o->n_kinds; i++)
+		kind_ok |= o->kinds[i] == ev->kind;
+	return kind_ok && since_ns >= o->from_ns && since_ns < o->to_ns &&
+	       (!o->req || is_of_request(ev, o->req));
+}
+
+static int write_stdout(void *ctx, const char *data, size_t len)
+{
+	(void)ctx;
+	return fwrite(data, 1, len, stdout) == len ? 0 : -errno;
+}
+
+static int print_events(struct rec_reader *r, const struct events_opts *o)
+{
+	uint64_t start_ns = rec_reader__header(r)->mono_ns;
+	const struct tl_hdr *ev;
+	struct jsonw w;
+	int more, err;
+
+	rec_reader__want_all(r);
+	jsonw__init(&w, write_stdout, NULL);
+	event_json_header(&w, rec_reader__header(r));
+	jsonw__newline(&w);
+	while ((more = rec_reader__next(r, &ev)) > 0) {
+		if (!is_wanted(o, start_ns, ev))
+			continue;
+		event_json(&w, ev);
+		jsonw__newline(&w);
+	}
+	err = jsonw__finish(&w);
+	if (!err && fflush(stdout))
+		err = -errno;
+	if (err)
+		log_error("cannot write the events: %s", strerror(-err));
+	else if (more < 0)
+		log_error("cannot read '%s': %s", o->path, rec_error_text(more));
+	return err ?: more;
+}
+
+int cmd_events(int argc, char **argv)
+{
+	static const struct argp_child children[] = { { &log_argp, 0, "Messages:", -1 }, { 0 } };
+	static const struct argp argp = { options, parse_opt, "FILE",
+		"Print a recording as JSON lines: its header, then one event per line. "
+		"`tokenlag import` reads them back.", children, NULL, NULL };
+	struct events_opts o = { .to_ns = UINT64_MAX };
+	struct src_file *f;
+	char trouble[512];
+	int err;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	err = src_file__open(o.path, &f);
+	if (err) {
+		log_error("cannot read '%s': %s", o.path, rec_error_text(err));
+		return CMD_FAILED;
+	}
+	err = print_events(src_file__reader(f), &o);
+	if (!err && rec_reader__trouble(src_file__reader(f), trouble, sizeof(trouble)))
+		log_warn("'%s': %s", o.path, trouble);
+	src_file__close(f);
+	return err ? CMD_FAILED : CMD_OK;
+}
