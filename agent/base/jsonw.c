@@ -128,9 +128,10 @@ static size_t utf8_len(const unsigned char *s, size_t len)
 	return n;
 }
 
+static const char hex[] = "0123456789abcdef";
+
 static void put_string(struct jsonw *w, const char *str, size_t len)
 {
-	static const char hex[] = "0123456789abcdef";
 	const unsigned char *s = (const unsigned char *)str;
 	size_t plain = 0;	/* bytes from here to i need no change */
 
@@ -189,6 +190,17 @@ void jsonw__strn(struct jsonw *w, const char *s, size_t len)
 {
 	begin_value(w);
 	put_string(w, s, len);
+}
+
+void jsonw__hex(struct jsonw *w, const void *data, size_t len)
+{
+	const uint8_t *p = data;
+
+	begin_value(w);
+	put_char(w, '"');
+	for (size_t i = 0; i < len; i++)
+		put(w, (char[]){ hex[p[i] >> 4], hex[p[i] & 15] }, 2);
+	put_char(w, '"');
 }
 
 /* Decimal digits of v, at least `min` of them, before `end`. Returns where they start. */

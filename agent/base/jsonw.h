@@ -35,6 +35,7 @@ void jsonw__key(struct jsonw *w, const char *name);	/* before each value of an o
 void jsonw__str(struct jsonw *w, const char *s);	/* NULL: null */
 /* Bytes that form no UTF-8 become U+FFFD. */
 void jsonw__strn(struct jsonw *w, const char *s, size_t len);
+void jsonw__hex(struct jsonw *w, const void *data, size_t len);	/* a string of hex digits */
 void jsonw__u64(struct jsonw *w, uint64_t v);
 void jsonw__s64(struct jsonw *w, int64_t v);
 /* v / 10^decimals, exactly and with all decimals: (1500, 3) is 1.500. For times: no double. */

@@ -50,11 +50,13 @@ static void test_jsonw__nesting(void **state)
 	jsonw__str(&w, NULL);
 	jsonw__key(&w, "d");
 	jsonw__str(&w, "x");
+	jsonw__key(&w, "e");
+	jsonw__hex(&w, "\x00\xaf", 2);
 	jsonw__end_object(&w);
 	jsonw__newline(&w);
 	jsonw__s64(&w, -1);
 	assert_string_equal(finish(&w, &b),
-			    "{\"a\":[1,{},[],true,false],\"b\":null,\"c\":null,\"d\":\"x\"}\n-1");
+			    "{\"a\":[1,{},[],true,false],\"b\":null,\"c\":null,\"d\":\"x\",\"e\":\"00af\"}\n-1");
 }
 
 static const struct {
