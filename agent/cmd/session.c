@@ -124,21 +124,15 @@ static int add_target(struct session *s, const struct found *f, bool asked)
 {
 	struct attach_report rep = { .pid = f->facts.pid };
 	struct tl_engine ev = {
-		.hdr = { sizeof(ev), TL_ENGINE, 0, f->facts.pid, 0, monotonic_ns() },
+		.hdr = { sizeof(ev), TL_ENGINE, 0, f->facts.pid, 0, 0 },
 		.start_ns = f->facts.start_ns, .engine = f->id.engine, .tiers = TL_T0,
 	};
 	struct target *t = map__put(s->targets, f->facts.pid, NULL);
-	int n;
+	int n, err;
 
 	if (!t)
 		return -ENOMEM;
-	n = say_host(s);
-	if (n)
-		return n;
 	*t = (struct target){ f->id.engine, asked, 0, f->facts.start_ns };
-	n = src_bpf__add_target(s->bpf, f->facts.pid);
-	if (n < 0)
-		return n;
 	for (size_t i = 0; i < f->facts.n_ports && i < 8; i++) {
 		ev.ports[ev.n_ports++] = f->facts.ports[i];
 		src_bpf__watch_port(s->bpf, f->facts.ports[i]);
@@ -147,12 +141,19 @@ static int add_target(struct session *s, const struct found *f, bool asked)
 	    src_bpf__attach_engine(s->bpf, f->facts.pid, f->id.engine, on_probe, &rep) : 0;
 	if (n > 0)
 		ev.tiers |= TL_T1;
+	/* Last: from one moment on its sockets and its steps are seen, not one before the other. */
+	err = say_host(s);
+	if (!err)
+		err = src_bpf__add_target(s->bpf, f->facts.pid);
+	if (err < 0)
+		return err;
 	if (n <= 0 && rep.missing[0])
 		log_warn("pid %u: no engine steps (%s); requests and tokens are seen on the wire only",
 			 f->facts.pid, rep.missing);
 	str_copy(ev.version, sizeof(ev.version), f->id.version);
 	str_copy(ev.role, sizeof(ev.role), f->id.role);
 	str_copy(ev.step_source, sizeof(ev.step_source), n > 0 ? rep.source : "none");
+	ev.hdr.ts_ns = monotonic_ns();
 	s->n_engines++;
 	log_info("attached to pid %u (%s %s)", f->facts.pid, engine_kind_name(f->id.engine), f->id.role);
 	return emit(&s->opts.out, &ev.hdr);

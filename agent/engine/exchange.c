@@ -207,7 +207,7 @@ void exchange_response_body(struct wire *w, struct conn *c, struct exchange *x, 
 		feed_lines(w, c, x, data, len);
 		return;
 	case TL_BODY_JSON:
-		if (x->api != TL_API_OTHER && cutbuf__add(&x->text, data, len))
+		if ((x->api != TL_API_OTHER || x->joined) && cutbuf__add(&x->text, data, len))
 			w->err = -ENOMEM;
 		return;
 	}
@@ -247,9 +247,13 @@ static void read_answer(struct wire *w, struct exchange *x)
 	struct llm_chunk ch;
 	struct cut_json body;
 
-	if (x->body != TL_BODY_JSON || x->api == TL_API_OTHER || !cutbuf__total(&x->text))
+	if (x->body != TL_BODY_JSON || !cutbuf__total(&x->text))
 		return;
 	read_body(x, &body);
+	if (x->api == TL_API_OTHER)
+		x->api = llmapi_guess("", &body);
+	if (x->api == TL_API_OTHER)
+		return;
 	llmapi_body(x->api, &body, &ch);
 	if (ch.flags & TL_CHUNK_ERROR)
 		x->failed = true;

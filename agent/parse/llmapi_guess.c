@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streams joined late: which format they speak, and sums of what chunks report. */
+/* Answers joined late: which format they speak, and sums of what chunks report. */
 #include "parse/llmapi.h"
 
 #include "base/util.h"
@@ -62,5 +62,13 @@ enum tl_api llmapi_guess(const char *event, const struct cut_json *data)
 	for (size_t i = 0; i < ARRAY_SIZE(marks); i++)
 		if (has(data, marks[i].mark))
 			return marks[i].api;
+	if (has(data, "\"choices\":[{"))	/* whole answers: the object's kind stands behind the text */
+		return has(data, "\"message\":") ? TL_API_CHAT : TL_API_COMPLETIONS;
+	if (has(data, "\"object\":\"response\""))
+		return TL_API_RESPONSES;
+	if (has(data, "\"type\":\"message\""))
+		return TL_API_MESSAGES;
+	if (memmem(data->data, data->len, "\"tokens_predicted\":", 19))
+		return TL_API_LLAMA;
 	return TL_API_OTHER;
 }

@@ -141,6 +141,20 @@ static void test_wire__joins_before_response(void **state)
 			    "conn 1 close @300\n");
 }
 
+static void test_wire__joins_before_whole_answer(void **state)
+{
+	struct fixture *f = *state;
+	static const char body[] = "{\"choices\":[{\"finish_reason\":\"stop\",\"index\":0,\"message\":{\"content\":\"a\"}}],"
+		"\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3}}";
+	char buf[1024];
+	size_t n = sprintf(buf, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+			   sizeof(body) - 1, body);
+
+	feed_bytes(f->w, 5, 100, TL_OUT, buf, n, 4096);
+	assert_non_null(strstr(f->log.text, "begin 1 conn 1 api 0 joined @100\n"));
+	assert_non_null(strstr(f->log.text, "usage 1 prompt 7 cached 0 output 3 finish 1 id  @100\n"));
+}
+
 static void test_wire__client_goes_away(void **state)
 {
 	struct fixture *f = *state;
@@ -457,7 +471,7 @@ static void test_wire__survives_oom(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		T(stream), T(older_than_capture), T(joins_mid_stream), T(joins_before_response),
+		T(stream), T(older_than_capture), T(joins_mid_stream), T(joins_before_response), T(joins_before_whole_answer),
 		T(client_goes_away), T(half_close_is_no_abort),
 		T(server_ends_an_abandoned_stream), T(server_dies), T(capture_ends),
 		T(not_streamed), T(error_answer), T(facts_behind_a_long_prompt), T(pipelined),
