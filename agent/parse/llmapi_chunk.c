@@ -40,13 +40,21 @@ static void finish(struct walk *w, struct json *j)
 		w->c->finish = llm_finish(word);
 }
 
+static void failed(struct walk *w)
+{
+	w->c->flags |= TL_CHUNK_ERROR;
+	w->c->finish = TL_FINISH_ERROR;
+}
+
+/* An object or a text; null is none. */
 static void error(struct walk *w, struct json *j)
 {
-	if (json_peek(j) != 'n') {	/* null */
-		w->c->flags |= TL_CHUNK_ERROR;
-		w->c->finish = TL_FINISH_ERROR;
+	if (json_peek(j) == '{') {
+		failed(w);
+		json_skip(j);
+	} else if (json_has_text(j) == 1) {
+		failed(w);
 	}
-	json_skip(j);
 }
 
 static void tokens(struct walk *w, struct json *j)
@@ -147,6 +155,8 @@ static void delta(struct walk *w, struct json *j)
 			json_skip(j);
 }
 
+/* One entry per token, but for llama.cpp (whose entries begin with an id): there, tokens whose text
+ * was held back have none. */
 static void logprobs(struct walk *w, struct json *j)
 {
 	struct json_key k;
@@ -154,10 +164,16 @@ static void logprobs(struct walk *w, struct json *j)
 	if (!json_object(j))
 		return;
 	while (json_key(j, &k)) {
-		if (KEY_IS(k, "content") || KEY_IS(k, "tokens"))
-			tokens(w, j);
-		else
+		struct json first = *j;
+
+		if (!KEY_IS(k, "content") && !KEY_IS(k, "tokens"))
 			json_skip(j);
+		else if (json_peek(j) == '[' && json_array(&first) && json_element(&first) &&
+			 json_peek(&first) == '{' && json_object(&first) &&
+			 json_key(&first, &k) && KEY_IS(k, "id"))
+			json_skip(j);
+		else
+			tokens(w, j);
 	}
 }
 
@@ -324,10 +340,8 @@ static void flag(struct walk *w, struct json *j, uint32_t flags, uint8_t how)
 /* Fields of llama.cpp's own format. */
 static bool llama_member(struct walk *w, struct json *j, struct json_key k)
 {
-	if (KEY_IS(k, "stop"))
-		flag(w, j, TL_CHUNK_FINISH | TL_CHUNK_DONE, 0);
-	else if (KEY_IS(k, "tokens") || KEY_IS(k, "completion_probabilities"))
-		tokens(w, j);
+	if (KEY_IS(k, "stop"))	/* of this choice: the stream itself just ends */
+		flag(w, j, TL_CHUNK_FINISH, 0);
 	else if (KEY_IS(k, "id_slot") || KEY_IS(k, "slot_id"))
 		count(j, &w->counts.slot);
 	else if (KEY_IS(k, "tokens_predicted"))
@@ -373,7 +387,12 @@ static void top_member(struct walk *w, struct json *j, struct json_key k)
 		choices(w, j);
 	} else if (KEY_IS(k, "id")) {
 		json_string(j, c->id, sizeof(c->id));
-	} else if (KEY_IS(k, "created") || KEY_IS(k, "model") || KEY_IS(k, "object")) {
+	} else if (KEY_IS(k, "created") || KEY_IS(k, "model")) {
+		json_skip(j);
+	} else if (KEY_IS(k, "object")) {
+		/* what vLLM called its errors */
+		if (json_peek(j) == '"' && j->end - j->p > 7 && !memcmp(j->p, "\"error\"", 7))
+			failed(w);
 		json_skip(j);
 	} else if (KEY_IS(k, "usage")) {
 		usage(w, j);
@@ -398,6 +417,7 @@ static void top_member(struct walk *w, struct json *j, struct json_key k)
 			json_skip(j);
 	} else if (KEY_IS(k, "content_block")) {
 		delta(w, j);
+		w->empty = false;	/* a block opens with "", its text comes in deltas */
 	} else if (KEY_IS(k, "response")) {
 		if (json_peek(j) != '{')
 			text(w, j, TL_CHUNK_TEXT);
@@ -465,8 +485,7 @@ static void typed(struct walk *w, const char *type)
 	uint32_t kind = TL_CHUNK_TEXT;
 
 	if (!strcmp(type, "error")) {
-		c->flags |= TL_CHUNK_ERROR;
-		c->finish = TL_FINISH_ERROR;
+		failed(w);
 	} else if (!strcmp(type, "message_start")) {
 		w->counts.output = -1;	/* a placeholder */
 	} else if (!strcmp(type, "message_stop")) {
@@ -494,8 +513,17 @@ static void conclude(struct walk *w)
 {
 	struct llm_chunk *c = w->c;
 
-	llm_counts_merge(&w->counts, &c->usage);
-	if (w->counted || (c->usage.known && c->flags & TL_CHUNK_DONE))
+	if (c->flags & TL_CHUNK_PROGRESS) {
+		/* llama.cpp dresses these up as a first token, with timings of a prompt half done. */
+		c->flags &= ~(TL_CHUNK_ROLE | TL_CHUNK_TOKEN);
+		c->n_tokens = 0;
+		w->counted = w->empty = false;
+		w->counts.cache_n = w->counts.prompt_n = w->counts.predicted_n = -1;
+		w->counts.prompt_ns = w->counts.predicted_ns = w->counts.predicted = -1;
+	}
+	if (!c->usage.known)
+		llm_counts_merge(&w->counts, &c->usage);
+	if (w->counted || (c->usage.known && c->flags & TL_CHUNK_FINISH))
 		c->flags |= TL_CHUNK_USAGE;
 	if (w->empty && !(c->flags & TL_CHUNK_TOKEN))
 		c->flags |= TL_CHUNK_EMPTY;
@@ -503,6 +531,32 @@ static void conclude(struct walk *w)
 		c->flags |= TL_CHUNK_ERROR;
 	if (!c->flags)
 		c->flags = TL_CHUNK_OTHER;
+}
+
+/* llama.cpp answers several prompts with an array of answers: their counts add up. */
+static void answers(struct walk *w, struct json *j)
+{
+	struct llm_usage *sum = &w->c->usage;
+
+	if (!json_array(j))
+		return;
+	while (json_element(j)) {
+		struct llm_usage one = { 0 };
+
+		if (!json_object(j))
+			continue;
+		llm_counts_init(&w->counts);
+		top(w, j);
+		llm_counts_merge(&w->counts, &one);
+		sum->known |= one.known & ~TL_USAGE_SLOT;	/* there are several */
+		sum->prompt += one.prompt;
+		sum->cached += one.cached;
+		sum->output += one.output;
+		sum->draft += one.draft;
+		sum->draft_accepted += one.draft_accepted;
+		sum->prefill_ns += one.prefill_ns;
+		sum->decode_ns += one.decode_ns;
+	}
 }
 
 static void walk(enum tl_api api, const char *event, const struct cut_json *data,
@@ -514,15 +568,10 @@ static void walk(enum tl_api api, const char *event, const struct cut_json *data
 
 	llm_counts_init(&w.counts);
 	json_init(&j, p.head, p.head_end);
-	if (json_peek(&j) == '{') {
-		if (json_object(&j))
-			top(&w, &j);
-	} else if (json_peek(&j) == '[' && json_array(&j)) {
-		/* llama.cpp answers several prompts so; each is an answer */
-		while (json_element(&j))
-			if (json_object(&j))
-				top(&w, &j);
-	}
+	if (json_peek(&j) == '[')
+		answers(&w, &j);
+	else if (json_object(&j))
+		top(&w, &j);
 	if (p.tail != p.tail_end)
 		tail(&w, p.tail, p.tail_end);
 	typed(&w, *event ? event : w.type);
