@@ -69,6 +69,17 @@ const struct rec_sequence *request_join(const struct model_view *v, const struct
 	return weakest;
 }
 
+const char *sequence_name(const struct model_view *v, uint32_t seq, char buf[24])
+{
+	const struct rec_sequence *q = &v->seqs[seq];
+
+	if (q->req)
+		snprintf(buf, 24, "r%u", v->requests[q->req - 1].req);
+	else
+		snprintf(buf, 24, "slot %u", q->slot);
+	return buf;
+}
+
 static const char *end_reason(const struct rec_request *r, char *buf, size_t size)
 {
 	switch (r->how_ended) {
@@ -266,7 +277,7 @@ static void note_requests(const struct summary *s, const struct request_counts *
 		say(to, "%s aborted before the first token: that wait is in no percentile of TTFT",
 		    n_requests(c->aborted_early, "was", "were").text);
 	if (s->n_state[REQ_ERROR])
-		say(to, "%s in an error and counted in no percentile",
+		say(to, "%s in an error: not in any percentile",
 		    n_requests(s->n_state[REQ_ERROR], "ended", "ended").text);
 	if (c->parallel)
 		say(to, "%s for several answers at once (n > 1): no TPOT and no gaps between chunks, "

@@ -22,6 +22,9 @@ const char *request_reason(const struct rec_request *r, char *buf, size_t size);
 /* The weakest join of the request's sequences; NULL: it has none. */
 const struct rec_sequence *request_join(const struct model_view *v, const struct rec_request *r);
 
+/* "r18", or "slot 2" for a sequence of no request that was seen. Returns buf. */
+const char *sequence_name(const struct model_view *v, uint32_t seq, char buf[24]);
+
 const char *finish_name(uint8_t finish);	/* "stop", "length" ...; NULL: not known */
 const char *api_name(uint8_t api);
 const char *method_name(uint8_t method);	/* "POST" ...; NULL: not known */

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who else was in some steps. */
+#include "sink/crowd.h"
+#include "sink/notes.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { MAX_NAMES = 6 };
+
+void crowd__add(struct crowd *c, const struct model_view *v, uint32_t step, uint32_t except)
+{
+	const struct rec_step *st = &v->steps[step];
+
+	for (uint32_t i = 0; i < st->n_members; i++) {
+		const struct rec_member *m = &v->members[st->first_member + i];
+		size_t k = 0;
+
+		if (m->seq == except)
+			continue;
+		while (k < c->n && c->who[k].seq != m->seq)
+			k++;
+		if (m->phase == TL_PREFILL)
+			c->prefill += m->n_tokens;
+		if (k == CROWD_MAX) {
+			c->n_more++;
+			continue;
+		}
+		if (k == c->n) {
+			c->who[c->n++].seq = m->seq;
+			c->who[k].prefill = c->who[k].decode = 0;
+		}
+		*(m->phase == TL_PREFILL ? &c->who[k].prefill : &c->who[k].decode) += m->n_tokens;
+	}
+}
+
+bool crowd__equal(const struct crowd *a, const struct crowd *b)
+{
+	if (a->n != b->n || a->n_more != b->n_more)
+		return false;
+	for (size_t i = 0; i < a->n; i++) {
+		size_t k = 0;
+
+		while (k < b->n && b->who[k].seq != a->who[i].seq)
+			k++;
+		if (k == b->n)
+			return false;
+	}
+	return true;
+}
+
+/* Who prefills and decodes is named once. */
+static uint64_t tokens_of(const struct crowd *c, size_t i, bool prefill)
+{
+	if (prefill)
+		return c->who[i].prefill;
+	return c->who[i].prefill ? 0 : c->who[i].decode;
+}
+
+/* Largest share first. Returns the length of the text. */
+static int names(const struct crowd *c, const struct model_view *v, bool prefill, char *buf, size_t size)
+{
+	uint64_t below = UINT64_MAX;
+	size_t shown = 0, n = 0, at_seq = 0;
+	int at = 0;
+
+	for (size_t i = 0; i < c->n; i++)
+		n += tokens_of(c, i, prefill) > 0;
+	while (shown < n && shown < MAX_NAMES && (size_t)at + 64 < size) {
+		uint64_t best = 0;
+		char name[24];
+
+		/* the largest behind (below, at_seq) in the order of tokens, then place */
+		for (size_t i = 0; i < c->n; i++) {
+			uint64_t tokens = tokens_of(c, i, prefill);
+
+			if (tokens > best && (tokens < below || (tokens == below && i > at_seq)))
+				best = tokens;
+		}
+		for (size_t i = best == below ? at_seq + 1 : 0; i < c->n; i++)
+			if (tokens_of(c, i, prefill) == best) {
+				at_seq = i;
+				break;
+			}
+		below = best;
+		at += snprintf(buf + at, size - (size_t)at, " %s",
+			       sequence_name(v, c->who[at_seq].seq, name));
+		if (prefill)
+			at += snprintf(buf + at, size - (size_t)at, " (%" PRIu64 " tok)", best);
+		shown++;
+	}
+	if (shown < n || (c->n_more && !prefill))
+		at += snprintf(buf + at, size - (size_t)at, " and more");
+	return at;
+}
+
+const char *crowd__text(const struct crowd *c, const struct model_view *v, char *buf, size_t size)
+{
+	char prefill[192] = "", decode[128] = "";
+	int p = names(c, v, true, prefill, sizeof(prefill));
+	int d = names(c, v, false, decode, sizeof(decode));
+
+	snprintf(buf, size, "%s%s%s%s%s", p ? "prefill of" : "", prefill, p && d ? ", " : "",
+		 d ? "decode of" : "", decode);
+	return buf;
+}

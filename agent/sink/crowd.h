@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who else was in some steps: the sequences, and what each of them computed there. */
+#ifndef TL_CROWD_H
+#define TL_CROWD_H
+
+#include "model/model.h"
+
+enum { CROWD_MAX = 64 };	/* sequences told apart; more are counted */
+struct crowd {
+	struct { uint32_t seq; uint64_t prefill, decode; } who[CROWD_MAX];
+	size_t n, n_more;
+	uint64_t prefill;	/* tokens of all */
+};
+
+/* Adds the members of a step, `except` left out (UINT32_MAX: nobody). */
+void crowd__add(struct crowd *c, const struct model_view *v, uint32_t step, uint32_t except);
+bool crowd__equal(const struct crowd *a, const struct crowd *b);	/* the same sequences? */
+/* "prefill of r4 (1400 tok), decode of r3 r9"; "" if there is nobody. Returns buf. */
+const char *crowd__text(const struct crowd *c, const struct model_view *v, char *buf, size_t size);
+
+#endif

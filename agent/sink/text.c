@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The report as text: the answer first, then what it rests on. */
+#include "sink/text.h"
+#include "base/units.h"
+#include "base/util.h"
+#include "engine/recognise.h"
+#include "sink/notes.h"
+#include "sink/text_priv.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+enum { LABEL = 10 };	/* columns of the labels at the left */
+
+/* ---- the answer ---- */
+
+static const char *states_text(const struct summary *s, char *buf, size_t size)
+{
+	const struct { size_t n; const char *what; } others[] = {
+		{ s->n_state[REQ_ABORTED], "aborted by the client" },
+		{ s->n_state[REQ_ERROR], s->n_state[REQ_ERROR] == 1 ? "error" : "errors" },
+		{ s->n_state[REQ_TRUNCATED], "truncated" },
+		{ s->n_state[REQ_OPEN], "under way" },
+	};
+	int at = 0;
+
+	buf[0] = '\0';
+	for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+		if (others[i].n)
+			at += snprintf(buf + at, size - (size_t)at, "%s%zu %s", at ? ", " : " (",
+				       others[i].n, others[i].what);
+	if (at)
+		snprintf(buf + at, size - (size_t)at, ")");
+	return buf;
+}
+
+static size_t worst_ttft(const struct model_view *v, int64_t *ret_ns)
+{
+	size_t worst = 0;
+
+	*ret_ns = -1;
+	for (size_t i = 0; i < v->n_requests; i++) {
+		struct req_metrics m;
+
+		request_metrics(v, &v->requests[i], &m);
+		if (v->requests[i].state != REQ_ERROR && m.ttft_ns > *ret_ns) {
+			*ret_ns = m.ttft_ns;
+			worst = i;
+		}
+	}
+	return worst;
+}
+
+/* "; most of the worst TTFT (r17, 380 ms) is waiting for a slot (291 ms)" */
+static int worst_text(const struct model_view *v, char *buf, size_t size)
+{
+	char total[UNITS_LEN], share[UNITS_LEN];
+	int64_t ttft;
+	size_t worst = worst_ttft(v, &ttft);
+	struct trace t;
+	int part, err;
+
+	buf[0] = '\0';
+	if (ttft < 0)
+		return 0;
+	err = trace__init(&t, v, worst);
+	if (err)
+		return err;
+	part = largest_part(t.ttft_ns, 0);
+	units_ns(total, (uint64_t)ttft);
+	units_ns(share, t.ttft_ns[part]);
+	if (!t.q)
+		snprintf(buf, size, "; the worst TTFT (r%u, %s) is not joined to engine steps",
+			 t.r->req, total);
+	else
+		snprintf(buf, size, "; %s of the worst TTFT (r%u, %s) is %s (%s)",
+			 2 * t.ttft_ns[part] > (uint64_t)ttft ? "most" : "the largest part",
+			 t.r->req, total, part == PART_DELIVERY ? "delivery of the first token" :
+			 part_names[part], share);
+	trace__free(&t);
+	return 0;
+}
+
+static int write_answer(struct page *p, const struct model_view *v, const struct summary *s)
+{
+	char states[120], worst[200], p50[UNITS_LEN], p99[UNITS_LEN], tpot[80] = "", ttft[80] = "";
+	int err = worst_text(v, worst, sizeof(worst));
+
+	if (err)
+		return err;
+	page__style(p, STYLE_BOLD);
+	if (!v->n_requests) {
+		page__para(p, "", 0, "No request to an LLM API was seen in %s; is there traffic, and does "
+			   "it go to the ports below?", units_ns(p50, v->t1_ns - v->t0_ns));
+	} else {
+		if (s->all.ttft.n)
+			snprintf(ttft, sizeof(ttft), "; TTFT p50 %s, p99 %s",
+				 units_ns(p50, s->all.ttft.p50), units_ns(p99, s->all.ttft.p99));
+		if (s->all.tpot.n)
+			snprintf(tpot, sizeof(tpot), "; TPOT p50 %s", units_ns(p50, s->all.tpot.p50));
+		page__para(p, "", 0, "%zu of %zu requests complete%s%s%s%s.", s->n_state[REQ_COMPLETE],
+			   v->n_requests, states_text(s, states, sizeof(states)), ttft, tpot, worst);
+	}
+	page__style(p, STYLE_PLAIN);
+	return 0;
+}
+
+/* ---- what it rests on ---- */
+
+/* To one decimal; 100 % is said of nothing less. */
+static double rounded_down(double pct)
+{
+	return pct > 0 ? (double)(int64_t)(pct * 10 + 1e-9) / 10 : 0;
+}
+
+static void write_seen(struct page *p, const struct model_view *v, const struct summary *s)
+{
+	char lost[160] = "none lost", steps[120] = "no engine steps", others[60] = "";
+	uint64_t since = UINT64_MAX, until = 0;
+
+	for (size_t i = 0; i < v->n_lost; i++) {
+		since = v->lost[i].since_ns < since ? v->lost[i].since_ns : since;
+		until = v->lost[i].until_ns > until ? v->lost[i].until_ns : until;
+	}
+	if (v->n_lost_events)
+		snprintf(lost, sizeof(lost), "%" PRIu64 " LOST (%.1f %% seen)%s", v->n_lost_events,
+			 rounded_down(100.0 * (double)v->n_events /
+				      (double)(v->n_events + v->n_lost_events)),
+			 v->n_lost ? ", see notes" : "");
+	if (v->n_other_requests)
+		snprintf(others, sizeof(others), " and %" PRIu64 " others such as /health",
+			 v->n_other_requests);
+	if (s->steps_seen)
+		snprintf(steps, sizeof(steps), "%" PRIu64 " engine steps, %.1f %% of their %" PRIu64
+			 " tokens belong to a request that was seen", s->steps_seen,
+			 rounded_down(s->matched_tokens_pct), s->tokens_in_steps);
+	page__style(p, v->n_lost_events ? STYLE_BAD : STYLE_PLAIN);
+	page__para(p, "seen", LABEL, "%" PRIu64 " events, %s; %zu requests%s; %s", v->n_events, lost,
+		   v->n_requests, others, steps);
+	page__style(p, STYLE_PLAIN);
+	if (v->n_lost_events && v->n_lost)
+		page__para(p, "lost", LABEL, "between %.1f and %.1f ms: figures of that time are "
+			   "incomplete", (double)(since - v->t0_ns) / 1e6,
+			   (double)(until - v->t0_ns) / 1e6);
+}
+
+static void write_cost(struct page *p, const struct model_view *v, const struct summary *s)
+{
+	const struct tl_self *c = v->self;
+	char cpu[UNITS_LEN], bpf[UNITS_LEN], attach[UNITS_LEN], detach[UNITS_LEN], rss[UNITS_LEN];
+	char per_token[40] = "BPF not measured", detached[40] = "";
+	double span = (double)(v->t1_ns - v->t0_ns);
+
+	if (!c) {
+		page__para(p, "cost", LABEL, "not known: the recording does not say");
+		return;
+	}
+	if (c->bpf_ns && s->output_tokens)
+		snprintf(per_token, sizeof(per_token), "BPF %s per output token",
+			 units_ns(bpf, c->bpf_ns / s->output_tokens));
+	else if (c->bpf_ns)
+		snprintf(per_token, sizeof(per_token), "BPF %s", units_ns(bpf, c->bpf_ns));
+	if (c->detach_ns)
+		snprintf(detached, sizeof(detached), ", detach %s", units_ns(detach, c->detach_ns));
+	page__para(p, "cost", LABEL, "agent %s of CPU (%.2f %% of a core), %s; %s; attach %s%s",
+		   units_ns(cpu, c->agent_cpu_ns), span > 0 ? 100 * (double)c->agent_cpu_ns / span : 0,
+		   units_bytes(rss, c->rss_bytes), per_token,
+		   c->attach_ns ? units_ns(attach, c->attach_ns) : "not known", detached);
+}
+
+static void write_engines(struct page *p, const struct model_view *v)
+{
+	for (size_t i = 0; i < v->n_engines; i++) {
+		const struct tl_engine *e = &v->engines[i].e;
+		char ports[80] = "";
+		int at = 0;
+
+		for (size_t k = 0; k < e->n_ports && k < ARRAY_SIZE(e->ports); k++)
+			at += snprintf(ports + at, sizeof(ports) - (size_t)at, "%s%u",
+				       at ? " " : ", port ", e->ports[k]);
+		page__para(p, "engine", LABEL, "pid %u: %s %s%s%s%s%s%s%s; steps: %s", e->hdr.tgid,
+			   engine_kind_name(e->engine), e->version[0] ? e->version : "(version unknown)",
+			   e->role[0] ? ", " : "", e->role, ports, e->tiers ? "," : "",
+			   e->tiers & TL_T0 ? " T0" : "", e->tiers & TL_T1 ? " T1" : "",
+			   e->step_source[0] ? e->step_source : "not seen");
+	}
+	if (!v->n_engines)
+		page__para(p, "engine", LABEL, "none");
+}
+
+static void write_capture(struct page *p, const struct model_view *v)
+{
+	const struct tl_host *h = v->host;
+	char span[UNITS_LEN];
+
+	units_ns(span, v->t1_ns - v->t0_ns);
+	if (h)
+		page__para(p, "capture", LABEL, "%s on %s (kernel %s, %u CPUs) with tokenlag %s", span,
+			   h->hostname, h->kernel, h->n_cpus, h->tool);
+	else
+		page__para(p, "capture", LABEL, "%s on a host that the recording does not name", span);
+}
+
+/* ---- percentiles ---- */
+
+struct row {
+	const char *name;
+	size_t offset;		/* in struct summary_row */
+	const char *from;	/* where its values are from, unless counted */
+};
+static const struct row rows[] = {
+	{ "TTFT", offsetof(struct summary_row, ttft), "observed" },
+	{ "TPOT", offsetof(struct summary_row, tpot), "observed" },
+	{ "ITL per token", offsetof(struct summary_row, itl_token), "observed, engine side" },
+	{ "ITL per chunk", offsetof(struct summary_row, itl_chunk), "observed, on the wire" },
+	{ "e2e", offsetof(struct summary_row, e2e), "observed" },
+	{ "queue", offsetof(struct summary_row, queue), "observed" },
+	{ "prefill", offsetof(struct summary_row, prefill), "observed, engine side" },
+};
+enum { ROW_TTFT, ROW_TPOT, ROW_ITL_TOKEN, ROW_ITL_CHUNK, ROW_E2E, ROW_QUEUE, ROW_PREFILL };
+
+static const struct dist *dist_at(const struct summary_row *r, const struct row *row)
+{
+	return (const struct dist *)((const char *)r + row->offset);
+}
+
+/* How many values of TPOT rest on token counts that the engine reported, of queue on a rule. */
+static void count_provenance(const struct model_view *v, size_t *ret_reported, size_t *ret_inferred)
+{
+	*ret_reported = *ret_inferred = 0;
+	for (size_t i = 0; i < v->n_requests; i++) {
+		struct req_metrics m;
+
+		if (v->requests[i].state == REQ_ERROR)
+			continue;
+		request_metrics(v, &v->requests[i], &m);
+		*ret_reported += m.tpot_ns >= 0 && m.tpot_prov == PROV_REPORTED;
+		*ret_inferred += m.queue_ns >= 0 && m.queue_prov == PROV_INFERRED;
+	}
+}
+
+static const char *cell_dist(char buf[CELL_LEN], const struct dist *d, uint64_t ns)
+{
+	return d->n ? cell_ms(buf, (int64_t)ns) : "-";
+}
+
+static void write_percentiles(struct page *p, const struct model_view *v, const struct summary *s)
+{
+	size_t reported, inferred;
+
+	count_provenance(v, &reported, &inferred);
+	page__heading(p, "%-16s%9s%9s%9s%9s%9s  %s", "ms", "n", "p50", "p90", "p99", "max", "from");
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		const struct dist *d = dist_at(&s->all, &rows[i]);
+		char a[CELL_LEN], b[CELL_LEN], c[CELL_LEN], m[CELL_LEN], from[60];
+
+		snprintf(from, sizeof(from), "%s", d->n ? rows[i].from : "not seen");
+		if (i == ROW_TPOT && reported)
+			snprintf(from, sizeof(from), "observed; tokens reported for %zu", reported);
+		if (i == ROW_QUEUE && inferred)
+			snprintf(from, sizeof(from), "observed; inferred for %zu", inferred);
+		fprintf(p->out, "%-16s%9zu%9s%9s%9s%9s  %s\n", rows[i].name, d->n,
+			cell_dist(a, d, d->p50), cell_dist(b, d, d->p90), cell_dist(c, d, d->p99),
+			cell_dist(m, d, d->max), from);
+	}
+}
+
+static void write_classes(struct page *p, const char *what, const struct summary_row *classes)
+{
+	static const int wide[] = { ROW_TTFT, ROW_TPOT, ROW_ITL_TOKEN, ROW_E2E, ROW_QUEUE, ROW_PREFILL };
+	static const int narrow[] = { ROW_TTFT, ROW_TPOT, ROW_E2E, ROW_QUEUE };
+	const int *shown = p->width >= 98 ? wide : narrow;
+	size_t n_shown = p->width >= 98 ? ARRAY_SIZE(wide) : ARRAY_SIZE(narrow), populated = 0;
+
+	for (int c = 0; c < N_LEN_CLASSES; c++)
+		populated += classes[c].n_requests > 0;
+	if (populated < 2)
+		return;
+	page__heading(p, "p50/p99 in ms by %s", what);
+	fprintf(p->out, "%-14s%6s", "tokens", "n");
+	for (size_t i = 0; i < n_shown; i++)
+		fprintf(p->out, "%13s", shown[i] == ROW_ITL_TOKEN ? "ITL/token" : rows[shown[i]].name);
+	fputc('\n', p->out);
+	for (int c = 0; c < N_LEN_CLASSES; c++) {
+		if (!classes[c].n_requests)
+			continue;
+		fprintf(p->out, "%-14s%6zu", len_class_names[c], classes[c].n_requests);
+		for (size_t i = 0; i < n_shown; i++) {
+			const struct dist *d = dist_at(&classes[c], &rows[shown[i]]);
+			char a[CELL_LEN], b[CELL_LEN], both[2 * CELL_LEN + 1];
+
+			snprintf(both, sizeof(both), "%s/%s", cell_dist(a, d, d->p50),
+				 cell_dist(b, d, d->p99));
+			fprintf(p->out, "%13s", both);
+		}
+		fputc('\n', p->out);
+	}
+}
+
+/* ---- rates, batch ---- */
+
+static void write_rates(struct page *p, const struct summary *s)
+{
+	char wall[UNITS_LEN], busy[UNITS_LEN];
+
+	fputc('\n', p->out);
+	if (!s->wall_ns || !s->busy_ns) {
+		page__para(p, "output", LABEL, "%" PRIu64 " tokens; no rate, nothing took any time",
+			   s->output_tokens);
+		return;
+	}
+	page__para(p, "output", LABEL, "%" PRIu64 " tokens: %.1f tok/s of wall time (%s, first request "
+		   "to last), %.1f tok/s of busy time (%s with %s)", s->output_tokens,
+		   s->tok_per_s_wall, units_ns(wall, s->wall_ns), s->tok_per_s_busy,
+		   units_ns(busy, s->busy_ns),
+		   s->busy_from_steps ? "a step running" : "a request under way");
+	page__para(p, "prompts", LABEL, "%" PRIu64 " tokens, %" PRIu64 " of them from a cache",
+		   s->prompt_tokens, s->cached_tokens);
+}
+
+static void write_batch(struct page *p, const struct summary *s)
+{
+	double sizes[ARRAY_SIZE(s->bins)];
+	char width[UNITS_LEN];
+
+	if (!s->busy_from_steps)
+		return;
+	for (size_t i = 0; i < s->n_bins; i++)
+		sizes[i] = s->bins[i].busy_pct > 0 ? s->bins[i].mean_members : -1;
+	page__para(p, "batch", LABEL, "mean %.2f, p50 %u, max %u sequences per step, weighted by time",
+		   s->batch.mean, s->batch.p50, s->batch.max);
+	if (s->n_bins < 2)
+		return;
+	fprintf(p->out, "%*s[", LABEL, "");
+	page__spark(p, sizes, s->n_bins, s->batch.max);
+	fprintf(p->out, "] %s each%s\n", units_ns(width, s->bins[1].t0_ns - s->bins[0].t0_ns),
+		p->width >= 98 ? "; blank: no step" : "");
+}
+
+/* ---- notes, definitions ---- */
+
+struct note_ctx {
+	struct page *p;
+	size_t n;
+};
+
+static void write_note(void *ctx, const char *sentence)
+{
+	struct note_ctx *c = ctx;
+
+	if (!c->n++)
+		page__heading(c->p, "notes");
+	page__para(c->p, "  -", 4, "%s", sentence);
+}
+
+static void write_definitions(struct page *p)
+{
+	static const struct { const char *json, *shown; } names[] = {
+		{ "ttft", "TTFT" }, { "tpot", "TPOT" }, { "itl_token", "ITL/token" },
+		{ "itl_chunk", "ITL/chunk" }, { "e2e", "e2e" }, { "queue", "queue" },
+		{ "prefill", "prefill" },
+	};
+
+	page__heading(p, "what is measured, in points of a request (percentiles are nearest rank)");
+	page__style(p, STYLE_DIM);
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		for (const struct definition *d = definitions; d->metric; d++)
+			if (strcmp(d->metric, names[i].json) == 0)
+				page__para(p, names[i].shown, LABEL, "= %s", d->formula);
+	page__style(p, STYLE_PLAIN);
+}
+
+int text_report(const struct model_view *v, const struct summary *s, const struct text_opts *o, FILE *out)
+{
+	struct note_ctx notes;
+	struct page p;
+	int err;
+
+	page__init(&p, o, out);
+	notes = (struct note_ctx){ &p, 0 };
+	err = write_answer(&p, v, s);
+	if (err)
+		return err;
+	fputc('\n', out);
+	write_seen(&p, v, s);
+	write_cost(&p, v, s);
+	write_engines(&p, v);
+	write_capture(&p, v);
+	if (v->n_requests) {
+		write_percentiles(&p, v, s);
+		write_classes(&p, "length of the prompt", s->by_input);
+		write_classes(&p, "length of the output", s->by_output);
+		write_rates(&p, s);
+		write_batch(&p, s);
+		err = text_slowest(&p, v);
+		if (err)
+			return err;
+		text_failures(&p, v);
+	}
+	notes_each(v, s, write_note, &notes);
+	if (v->n_requests)
+		write_definitions(&p);
+	return page__finish(&p);
+}

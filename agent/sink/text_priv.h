@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Between the files that write the report as text. */
+#ifndef TL_SINK_TEXT_PRIV_H
+#define TL_SINK_TEXT_PRIV_H
+
+#include "sink/text.h"
+#include "sink/trace.h"
+
+/* The tables of single requests. Return 0 or -ENOMEM. */
+int text_slowest(struct page *p, const struct model_view *v);
+void text_failures(struct page *p, const struct model_view *v);
+
+/* What made this request slow, in a few words. Returns buf. */
+const char *text_hint(const struct trace *t, char *buf, size_t size);
+
+#endif

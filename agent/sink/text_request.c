@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Everything that is known of one request: its points in the order of time, tokens, join, gaps. */
+#include "base/pct.h"
+#include "base/units.h"
+#include "base/util.h"
+#include "sink/notes.h"
+#include "sink/text_priv.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LABEL = 12 };
+
+static void write_head(struct page *p, const struct model_view *v, const struct rec_request *r,
+		       const struct trace *t)
+{
+	char reason[160], hint[80], total[UNITS_LEN];
+	const char *method = method_name(r->method);
+
+	request_reason(r, reason, sizeof(reason));
+	page__style(p, STYLE_BOLD);
+	page__para(p, "", 0, "r%u: %s after %s%s%s%s%s%s.", r->req, req_state_names[r->state],
+		   units_ns(total, t->t1_ns - t->t0_ns), *reason ? " (" : "", reason,
+		   *reason ? ")" : "", r->state == REQ_ERROR ? "" : "; ",
+		   r->state == REQ_ERROR ? "" : text_hint(t, hint, sizeof(hint)));
+	page__style(p, STYLE_PLAIN);
+	fputc('\n', p->out);
+	page__para(p, "request", LABEL, "%s %s%s%s, %s", method ? method : "(method not seen)",
+		   r->path[0] ? r->path : "(path not seen)", r->model[0] ? ", model " : "", r->model,
+		   r->stream < 0 ? "not known if streamed" : r->stream ? "streamed" : "not streamed");
+	if (r->status)
+		page__para(p, "response", LABEL, "HTTP %u%s%s, %" PRIu64 " bytes", r->status,
+			   finish_name(r->finish) ? ", finish reason " : "",
+			   finish_name(r->finish) ? finish_name(r->finish) : "", r->bytes_out);
+	else
+		page__para(p, "response", LABEL, "no response head was seen");
+	if (r->id[0] || r->x_request_id[0] || r->traceparent[0])
+		page__para(p, "ids", LABEL, "%s%s%s%s%s%s", r->id[0] ? "response " : "", r->id,
+			   r->x_request_id[0] ? " x-request-id " : "", r->x_request_id,
+			   r->traceparent[0] ? " traceparent " : "", r->traceparent);
+	if (r->engine < v->n_engines)
+		page__para(p, "engine", LABEL, "pid %u, connection %u, begins %.3f ms after the "
+			   "recording", v->engines[r->engine].e.hdr.tgid, r->conn,
+			   (double)(t->t0_ns - v->t0_ns) / 1e6);
+}
+
+static void write_count(struct page *p, const char *what, const struct rec_count *c)
+{
+	if (c->prov == PROV_NONE)
+		page__para(p, what, LABEL, "not known");
+	else
+		page__para(p, what, LABEL, "%u tokens (%s)", c->n, provenance_names[c->prov]);
+}
+
+static void write_tokens(struct page *p, const struct rec_request *r)
+{
+	write_count(p, "prompt", &r->prompt);
+	write_count(p, "cached", &r->cached);
+	write_count(p, "output", &r->output);
+	if (r->reasoning.prov != PROV_NONE)
+		write_count(p, "reasoning", &r->reasoning);
+	if (r->max_tokens >= 0)
+		page__para(p, "asked for", LABEL, "at most %d tokens%s", r->max_tokens,
+			   r->n > 1 ? " per answer" : "");
+	if (r->n > 1)
+		page__para(p, "answers", LABEL, "%u in parallel: no TPOT, no gaps between chunks", r->n);
+	page__para(p, "chunks", LABEL, "%zu with tokens", r->n_chunks);
+}
+
+static void write_joins(struct page *p, const struct model_view *v, const struct rec_request *r)
+{
+	for (size_t i = 0; i < r->n_seqs; i++) {
+		const struct rec_sequence *q = &v->seqs[r->seqs[i]];
+		char rivals[64] = "";
+
+		if (q->rivals)
+			snprintf(rivals, sizeof(rivals), ", %u other pairing%s fitted too", q->rivals,
+				 q->rivals == 1 ? "" : "s");
+		page__para(p, i ? "" : "joined", LABEL, "to sequence %u on slot %u by %s, confidence "
+			   "%u %%%s; %u tokens in prefill, %u in decode, %zu steps", q->id, q->slot,
+			   join_method_names[q->join], q->confidence_pct, rivals, q->n_prefill,
+			   q->n_decode, q->n_visits);
+	}
+	if (!r->n_seqs)
+		page__para(p, "joined", LABEL, "to no sequence of the engine: no engine-side points");
+}
+
+/* ---- points ---- */
+
+struct moment {
+	uint64_t ns;
+	int point;
+};
+
+static int by_time(const void *a, const void *b)
+{
+	const struct moment *x = a, *y = b;
+
+	if (x->ns != y->ns)
+		return x->ns < y->ns ? -1 : 1;
+	return x->point - y->point;
+}
+
+static void write_points(struct page *p, const struct rec_request *r, uint64_t origin)
+{
+	struct moment m[N_POINTS];
+	char missing[300] = "";
+	size_t n = 0, at = 0;
+
+	for (int i = 0; i < N_POINTS; i++) {
+		if (r->at_ns[i])
+			m[n++] = (struct moment){ r->at_ns[i], i };
+		else
+			at += (size_t)snprintf(missing + at, sizeof(missing) - at, "%s%s", at ? ", " : "",
+					       point_names[i]);
+	}
+	qsort(m, n, sizeof(*m), by_time);
+	page__heading(p, "%-22s%14s%14s  %s", "point", "ms", "since last", "from");
+	for (size_t i = 0; i < n; i++) {
+		fprintf(p->out, "%-22s%14.3f", point_names[m[i].point],
+			(double)(int64_t)(m[i].ns - origin) / 1e6);
+		if (i)
+			fprintf(p->out, "%14.3f", (double)(m[i].ns - m[i - 1].ns) / 1e6);
+		else
+			fprintf(p->out, "%14s", "");
+		fprintf(p->out, "  %s\n", provenance_names[r->prov[m[i].point]]);
+	}
+	if (at)
+		page__para(p, "not seen:", LABEL, "%s", missing);
+	if (!r->at_ns[P_REQ_FIRST_BYTE])
+		page__para(p, "", 0, "Its begin was not seen: ms count from the first thing that was.");
+}
+
+/* ---- metrics, gaps ---- */
+
+static void write_metrics(struct page *p, const struct model_view *v, const struct rec_request *r)
+{
+	char missing[160] = "";
+	struct req_metrics m;
+	size_t at = 0;
+
+	request_metrics(v, r, &m);
+	const struct { const char *name; int64_t ns; const char *note; } rows[] = {
+		{ "TTFT", m.ttft_ns, "" },
+		{ "TPOT", m.tpot_ns, m.tpot_prov == PROV_REPORTED ? "  tokens as the engine reports" : "" },
+		{ "e2e", m.e2e_ns, "" },
+		{ "before submit", m.before_submit_ns, "" },
+		{ "queue", m.queue_ns, m.queue_prov == PROV_INFERRED ?
+		  "  inferred: from req_last_byte, submit was not seen" : "" },
+		{ "prefill", m.prefill_ns, "" },
+		{ "decode", m.decode_ns, "" },
+		{ "first token delivery", m.delivery_ns, "" },
+		{ "engine-reported prefill", r->reported_prefill_ns ? (int64_t)r->reported_prefill_ns : -1,
+		  "" },
+		{ "engine-reported decode", r->reported_decode_ns ? (int64_t)r->reported_decode_ns : -1,
+		  "" },
+	};
+
+	page__heading(p, "%-22s%14s", "metric", "ms");
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		if (rows[i].ns >= 0)
+			fprintf(p->out, "%-22s%14.3f%s\n", rows[i].name, (double)rows[i].ns / 1e6,
+				rows[i].note);
+		else
+			at += (size_t)snprintf(missing + at, sizeof(missing) - at, "%s%s", at ? ", " : "",
+					       rows[i].name);
+	}
+	if (at)
+		page__para(p, "not known:", LABEL, "%s", missing);
+}
+
+static void write_gaps(struct page *p, const char *name, uint64_t *gaps, size_t n)
+{
+	char a[CELL_LEN], b[CELL_LEN], c[CELL_LEN];
+
+	if (n)
+		page__para(p, name, LABEL, "%zu gaps: p50 %s ms, p99 %s ms, max %s ms", n,
+			   cell_ms(a, (int64_t)pct_u64(gaps, n, 500)),
+			   cell_ms(b, (int64_t)pct_u64(gaps, n, 990)),
+			   cell_ms(c, (int64_t)pct_u64(gaps, n, 1000)));
+	else
+		page__para(p, name, LABEL, "no gaps were seen");
+}
+
+static int write_both_gaps(struct page *p, const struct rec_request *r, const struct trace *t)
+{
+	size_t max = r->n_chunks + (t->q ? t->q->n_visits : 0), n = 0;
+	uint64_t *gaps = malloc((max + 1) * sizeof(*gaps)), last = 0;
+
+	if (!gaps)
+		return -ENOMEM;
+	for (size_t i = 0; t->q && i < t->q->n_visits; i++) {
+		uint64_t end = t->v->steps[t->q->visits[i].step].t1_ns;
+
+		if (!t->q->visits[i].n_out)
+			continue;
+		if (last)
+			gaps[n++] = end - last;
+		last = end;
+	}
+	fputc('\n', p->out);
+	write_gaps(p, "ITL/token", gaps, n);
+	n = 0;
+	last = 0;
+	for (size_t i = 0; r->n <= 1 && i < r->n_chunks; i++) {
+		if (!chunk_is_token(&r->chunks[i]))
+			continue;
+		if (last)
+			gaps[n++] = r->chunks[i].ts_ns - last;
+		last = r->chunks[i].ts_ns;
+	}
+	write_gaps(p, "ITL/chunk", gaps, n);
+	free(gaps);
+	return 0;
+}
+
+int text_request(const struct model_view *v, size_t request, const struct text_opts *o, FILE *out)
+{
+	const struct rec_request *r = &v->requests[request];
+	struct trace t;
+	struct page p;
+	int err;
+
+	page__init(&p, o, out);
+	err = trace__init(&t, v, request);
+	if (err)
+		return err;
+	write_head(&p, v, r, &t);
+	write_tokens(&p, r);
+	write_joins(&p, v, r);
+	write_points(&p, r, request_first_ns(r));
+	write_metrics(&p, v, r);
+	err = write_both_gaps(&p, r, &t);
+	trace__free(&t);
+	return err ? err : page__finish(&p);
+}

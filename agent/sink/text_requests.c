@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tables of single requests in the text report: the slowest, and those that failed. */
+#include "base/units.h"
+#include "sink/notes.h"
+#include "sink/text_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BY_TTFT = 8, BY_TPOT = 4, MAX_SLOWEST = BY_TTFT + BY_TPOT, MAX_FAILURES = 20 };
+
+/* ---- why ---- */
+
+static uint64_t shared_excess(const struct trace *t)
+{
+	uint64_t own = t->n_shared * t->median_decode_ns;
+
+	return t->median_decode_ns && t->shared_ns > own ? t->shared_ns - own : 0;
+}
+
+const char *text_hint(const struct trace *t, char *buf, size_t size)
+{
+	uint64_t excess = shared_excess(t), total = t->t1_ns - t->t0_ns;
+	int part = largest_part(t->sum_ns, 1u << PART_DECODE | 1u << PART_BETWEEN);
+	char ms[UNITS_LEN], name[24];
+
+	if (!t->q) {
+		snprintf(buf, size, "not joined to engine steps");
+	} else if (excess > t->sum_ns[part] && 10 * excess > total) {
+		snprintf(buf, size, "+%s: prefill of %s in its decode", units_ns(ms, excess),
+			 sequence_name(t->v, t->culprit, name));
+	} else if (10 * t->sum_ns[part] < total) {
+		snprintf(buf, size, "own decode, %zu steps of %s", t->n_decode_steps,
+			 units_ns(ms, t->median_decode_ns));
+	} else if (part == PART_PREFILL) {
+		snprintf(buf, size, "own prefill, %u tok in %s", t->q->n_prefill,
+			 units_ns(ms, t->sum_ns[part]));
+	} else {
+		snprintf(buf, size, "%s: %s", units_ns(ms, t->sum_ns[part]), part_names[part]);
+	}
+	return buf;
+}
+
+/* ---- the slowest ---- */
+
+struct pick {
+	struct req_metrics m;
+	size_t index;
+	bool taken;
+};
+
+static int by_ttft(const void *a, const void *b)
+{
+	const struct pick *x = a, *y = b;
+
+	if (x->m.ttft_ns != y->m.ttft_ns)
+		return x->m.ttft_ns < y->m.ttft_ns ? 1 : -1;
+	return (x->index > y->index) - (x->index < y->index);
+}
+
+static int by_tpot(const void *a, const void *b)
+{
+	const struct pick *x = a, *y = b;
+
+	if (x->m.tpot_ns != y->m.tpot_ns)
+		return x->m.tpot_ns < y->m.tpot_ns ? 1 : -1;
+	return (x->index > y->index) - (x->index < y->index);
+}
+
+static int by_e2e(const void *a, const void *b)
+{
+	const struct pick *x = a, *y = b;
+
+	if (x->m.e2e_ns != y->m.e2e_ns)
+		return x->m.e2e_ns < y->m.e2e_ns ? 1 : -1;
+	return (x->index > y->index) - (x->index < y->index);
+}
+
+static int write_pick(struct page *p, const struct model_view *v, const struct pick *k)
+{
+	const struct rec_request *r = &v->requests[k->index];
+	char a[CELL_LEN], b[CELL_LEN], c[CELL_LEN], d[CELL_LEN], e[CELL_LEN], f[CELL_LEN], g[CELL_LEN];
+	char h[CELL_LEN], hint[80], tokens[64], slot[16] = "-";
+	struct trace t;
+	int err = trace__init(&t, v, k->index);
+
+	if (err)
+		return err;
+	snprintf(tokens, sizeof(tokens), "%s/%s/%s", cell_count(a, r->prompt.n, r->prompt.prov),
+		 cell_count(b, r->cached.n, r->cached.prov), cell_count(c, r->output.n, r->output.prov));
+	if (t.q)
+		snprintf(slot, sizeof(slot), "%u", t.q->slot);
+	fprintf(p->out, "r%-6u%-10s%14s%8s%8s%8s%7s%8s%5s", r->req, req_state_names[r->state], tokens,
+		cell_ms(d, k->m.ttft_ns), cell_ms(e, k->m.queue_ns), cell_ms(f, k->m.prefill_ns),
+		cell_ms(g, k->m.tpot_ns), cell_ms(h, k->m.e2e_ns), slot);
+	text_hint(&t, hint, sizeof(hint));
+	fprintf(p->out, p->width >= 98 ? "  %s\n" : "\n       %s\n", hint);
+	trace__free(&t);
+	return 0;
+}
+
+static int take(struct page *p, const struct model_view *v, struct pick *picks, size_t n, size_t max,
+		size_t *taken)
+{
+	for (size_t i = 0, done = 0; i < n && done < max && *taken < MAX_SLOWEST; i++) {
+		int err;
+
+		if (picks[i].taken)
+			continue;
+		err = write_pick(p, v, &picks[i]);
+		if (err)
+			return err;
+		picks[i].taken = true;
+		++*taken;
+		done++;
+	}
+	return 0;
+}
+
+int text_slowest(struct page *p, const struct model_view *v)
+{
+	struct pick *picks = calloc(v->n_requests, sizeof(*picks));
+	size_t n = 0, n_ttft = 0, n_tpot = 0, taken = 0;
+	int err;
+
+	if (!picks)
+		return -ENOMEM;
+	for (size_t i = 0; i < v->n_requests; i++) {
+		if (v->requests[i].state == REQ_ERROR)
+			continue;
+		request_metrics(v, &v->requests[i], &picks[n].m);
+		n_ttft += picks[n].m.ttft_ns >= 0;
+		n_tpot += picks[n].m.tpot_ns >= 0;
+		picks[n++].index = i;
+	}
+	page__heading(p, "%s", n > MAX_SLOWEST ? "slowest requests: 8 by TTFT, then 4 by TPOT (ms)" :
+		      "requests, slowest TTFT first (ms)");
+	fprintf(p->out, "%-7s%-10s%14s%8s%8s%8s%7s%8s%5s  %s\n", "id", "state", "in/cached/out", "TTFT",
+		"queue", "prefill", "TPOT", "e2e", "slot", p->width >= 98 ? "why" : "");
+	qsort(picks, n, sizeof(*picks), by_ttft);
+	err = take(p, v, picks, n_ttft, n > MAX_SLOWEST ? BY_TTFT : n, &taken);
+	if (!err && n > MAX_SLOWEST) {
+		qsort(picks, n, sizeof(*picks), by_tpot);
+		err = take(p, v, picks, n_tpot, BY_TPOT, &taken);
+	}
+	if (!err && taken < MAX_SLOWEST) {
+		qsort(picks, n, sizeof(*picks), by_e2e);
+		err = take(p, v, picks, n, MAX_SLOWEST, &taken);
+	}
+	free(picks);
+	return err;
+}
+
+/* ---- failures ---- */
+
+void text_failures(struct page *p, const struct model_view *v)
+{
+	size_t shown = 0, more = 0;
+
+	for (size_t i = 0; i < v->n_requests; i++) {
+		const struct rec_request *r = &v->requests[i];
+		char reason[160], label[32];
+
+		if (r->state == REQ_COMPLETE || r->state == REQ_OPEN)
+			continue;
+		if (shown == MAX_FAILURES) {
+			more++;
+			continue;
+		}
+		if (!shown++)
+			page__heading(p, "errors, aborted, truncated");
+		snprintf(label, sizeof(label), "r%-6u%-10s", r->req, req_state_names[r->state]);
+		page__para(p, label, 18, "%s%s%s", request_reason(r, reason, sizeof(reason)),
+			   r->path[0] ? ", " : "", r->path);
+	}
+	if (more)
+		fprintf(p->out, "and %zu more: see --json\n", more);
+}

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cuts the time of one request along its points and its sequence's steps. */
+#include "sink/trace.h"
+#include "base/pct.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A span without any step is host work (sampling, building the batch) as long as it is like the
+ * others of its kind; what is longer than this, and than four times their median, has no evidence. */
+enum { MAX_BETWEEN_NS = 2000000 };
+
+const char *const part_names[N_PARTS] = {
+	[PART_READ] = "reading the request",
+	[PART_BEFORE_SUBMIT] = "before submit (parse, template, tokenize)",
+	[PART_WAIT_SLOT] = "waiting for a slot",
+	[PART_WAIT_STEP] = "waiting for the next step",
+	[PART_PREFILL] = "prefill steps",
+	[PART_DECODE] = "decode steps",
+	[PART_BETWEEN] = "between steps (sampling, host)",
+	[PART_OTHER_STEPS] = "steps of others",
+	[PART_DELIVERY] = "delivery of the last token",
+	[PART_END] = "end of the response",
+	[PART_SERVER] = "in the server, not joined to steps",
+	[PART_STREAM] = "streaming, not joined to steps",
+	[PART_UNEXPLAINED] = "unexplained",
+};
+
+void trace__free(struct trace *t)
+{
+	free(t->segs);
+	t->segs = NULL;
+	t->n = t->cap = 0;
+}
+
+/* Appends a segment from where the last one ended; nothing if that is not before `until`. Later
+ * segments never begin before earlier ones end: overlapping steps count once. */
+static struct segment *add(struct trace *t, enum part part, uint64_t until, int *err)
+{
+	uint64_t from = t->n ? t->segs[t->n - 1].t1_ns : t->t0_ns;
+	struct segment *s;
+
+	if (until > t->t1_ns)
+		until = t->t1_ns;
+	if (*err || until <= from)
+		return &t->nowhere;
+	if (t->n == t->cap) {
+		size_t cap = t->cap ? 2 * t->cap : 64;
+
+		s = realloc(t->segs, cap * sizeof(*s));
+		if (!s) {
+			*err = -ENOMEM;
+			return &t->nowhere;
+		}
+		t->segs = s;
+		t->cap = cap;
+	}
+	s = &t->segs[t->n++];
+	*s = (struct segment){ .t0_ns = from, .t1_ns = until, .part = part };
+	return s;
+}
+
+/* ---- the sequence and its slot ---- */
+
+static uint64_t seq_end_ns(const struct model_view *v, const struct rec_sequence *q)
+{
+	return q->n_visits ? v->steps[q->visits[q->n_visits - 1].step].t1_ns : 0;
+}
+
+static const struct rec_sequence *last_sequence(const struct model_view *v, const struct rec_request *r)
+{
+	const struct rec_sequence *last = NULL;
+
+	for (size_t i = 0; i < r->n_seqs; i++) {
+		const struct rec_sequence *q = &v->seqs[r->seqs[i]];
+
+		if (q->n_visits && (!last || seq_end_ns(v, q) > seq_end_ns(v, last)))
+			last = q;
+	}
+	return last;
+}
+
+/* The sequence that had the slot before; sequences are in order of their start. */
+static const struct rec_sequence *slot_predecessor(const struct model_view *v, const struct rec_sequence *q)
+{
+	for (const struct rec_sequence *p = q; p-- > v->seqs;)
+		if (p->engine == q->engine && p->slot == q->slot && p->n_visits)
+			return p;
+	return NULL;
+}
+
+/* ---- before its first step ---- */
+
+/* Steps of its engine that ran in the segment, looking back from its own first one. */
+static void find_steps_in(const struct trace *t, struct segment *s)
+{
+	for (uint32_t i = t->q->visits[0].step; i-- > 0;) {
+		const struct rec_step *st = &t->v->steps[i];
+
+		if (st->engine != t->q->engine || st->t0_ns >= s->t1_ns)
+			continue;
+		if (st->t1_ns <= s->t0_ns)
+			return;
+		s->step = i;
+		s->n_steps++;
+	}
+}
+
+static void add_wait(struct trace *t, enum part part, uint64_t until, int *err)
+{
+	size_t n = t->n;
+
+	add(t, part, until, err);
+	if (t->n > n)
+		find_steps_in(t, &t->segs[n]);
+}
+
+static void add_before_steps(struct trace *t, int *err)
+{
+	const struct rec_request *r = t->r;
+	const struct rec_sequence *before = slot_predecessor(t->v, t->q);
+	uint64_t first_step = t->v->steps[t->q->visits[0].step].t0_ns;
+	uint64_t freed = before ? seq_end_ns(t->v, before) : 0;
+	size_t n;
+
+	add(t, PART_READ, r->at_ns[P_REQ_LAST_BYTE], err);
+	add(t, PART_BEFORE_SUBMIT, r->at_ns[P_SUBMIT], err);
+	if (t->q->joined_late) {	/* its slot and its first steps are older than the capture */
+		add(t, PART_UNEXPLAINED, first_step, err);
+		return;
+	}
+	n = t->n;
+	add_wait(t, PART_WAIT_SLOT, freed < first_step ? freed : first_step, err);
+	if (t->n > n)
+		t->slot_holder = before;
+	add_wait(t, PART_WAIT_STEP, first_step, err);
+}
+
+/* ---- its steps and what lies between ---- */
+
+static bool in_lost(const struct model_view *v, uint64_t t0, uint64_t t1)
+{
+	for (size_t i = 0; i < v->n_lost; i++) {
+		const struct rec_lost *l = &v->lost[i];
+
+		if ((l->where == TL_LOST_RING || l->where == TL_LOST_SCRATCH) && l->since_ns <= t1 &&
+		    l->until_ns >= t0)
+			return true;
+	}
+	return false;
+}
+
+static void add_hole(struct trace *t, uint64_t until, uint64_t max_ns, int *err)
+{
+	uint64_t from = t->n ? t->segs[t->n - 1].t1_ns : t->t0_ns;
+	bool lost;
+
+	if (until <= from)
+		return;
+	lost = in_lost(t->v, from, until);
+	if (!lost && until - from <= max_ns)
+		add(t, PART_BETWEEN, until, err);
+	else
+		add(t, PART_UNEXPLAINED, until, err)->in_lost = lost;
+}
+
+/* How long may a hole be? From those of this sequence; 0 visits have none. */
+static int longest_hole(const struct trace *t, uint64_t *ret_ns)
+{
+	const struct rec_sequence *q = t->q;
+	uint64_t *holes, median;
+	size_t n = 0;
+
+	*ret_ns = MAX_BETWEEN_NS;
+	if (q->n_visits < 2)
+		return 0;
+	holes = malloc(q->n_visits * sizeof(*holes));
+	if (!holes)
+		return -ENOMEM;
+	for (size_t i = 1; i < q->n_visits; i++) {
+		uint64_t end = t->v->steps[q->visits[i - 1].step].t1_ns;
+		uint64_t begin = t->v->steps[q->visits[i].step].t0_ns;
+
+		holes[n++] = begin > end ? begin - end : 0;
+	}
+	median = pct_u64(holes, n, 500);
+	free(holes);
+	if (4 * median > *ret_ns)
+		*ret_ns = 4 * median;
+	return 0;
+}
+
+static void add_own_steps(struct trace *t, int *err)
+{
+	const struct rec_sequence *q = t->q;
+	uint64_t max_ns = 0;
+
+	if (!*err)
+		*err = longest_hole(t, &max_ns);
+	for (size_t i = 0; i < q->n_visits && !*err; i++) {
+		const struct rec_step *own = &t->v->steps[q->visits[i].step];
+		bool prefill = q->visits[i].phase == TL_PREFILL;
+
+		for (uint32_t o = i ? q->visits[i - 1].step + 1 : q->visits[i].step;
+		     o < q->visits[i].step; o++) {
+			const struct rec_step *other = &t->v->steps[o];
+
+			if (other->engine != q->engine || other->t0_ns >= own->t0_ns)
+				continue;
+			add_hole(t, other->t0_ns, max_ns, err);
+			add(t, PART_OTHER_STEPS, other->t1_ns < own->t0_ns ? other->t1_ns : own->t0_ns,
+			    err)->step = o;
+		}
+		add_hole(t, own->t0_ns, max_ns, err);
+		add(t, prefill ? PART_PREFILL : PART_DECODE, own->t1_ns, err)->step =
+			q->visits[i].step;
+	}
+}
+
+/* ---- totals ---- */
+
+uint64_t trace__prefill_of_others(const struct trace *t, uint32_t step, uint32_t *ret_seq)
+{
+	const struct rec_step *st = &t->v->steps[step];
+	uint64_t tokens = 0;
+	uint32_t most = 0;
+
+	for (uint32_t i = 0; i < st->n_members; i++) {
+		const struct rec_member *m = &t->v->members[st->first_member + i];
+
+		if (m->phase != TL_PREFILL || &t->v->seqs[m->seq] == t->q)
+			continue;
+		tokens += m->n_tokens;
+		if (m->n_tokens > most) {
+			most = m->n_tokens;
+			*ret_seq = m->seq;
+		}
+	}
+	return tokens;
+}
+
+/* The others' prefill in its decode steps, and the sequence with the largest piece of it. */
+static void add_up_shared(struct trace *t, const struct segment *s, uint64_t tokens, uint32_t seq,
+			  uint64_t *most)
+{
+	t->n_shared++;
+	t->shared_ns += s->t1_ns - s->t0_ns;
+	t->shared_tokens += tokens;
+	if (tokens > *most) {
+		*most = tokens;
+		t->culprit = seq;
+	}
+}
+
+static uint64_t prefill_of(const struct trace *t, uint32_t step, uint32_t seq)
+{
+	const struct rec_step *st = &t->v->steps[step];
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < st->n_members; i++) {
+		const struct rec_member *m = &t->v->members[st->first_member + i];
+
+		n += m->phase == TL_PREFILL && m->seq == seq ? m->n_tokens : 0;
+	}
+	return n;
+}
+
+static int add_up_decode(struct trace *t)
+{
+	uint64_t *plain = malloc((t->n + 1) * sizeof(*plain));
+	uint64_t most = 0;
+	size_t n = 0;
+
+	if (!plain)
+		return -ENOMEM;
+	for (size_t i = 0; i < t->n; i++) {
+		const struct segment *s = &t->segs[i];
+		uint32_t seq = 0;
+		uint64_t tokens;
+
+		if (s->part != PART_DECODE)
+			continue;
+		tokens = trace__prefill_of_others(t, s->step, &seq);
+		if (tokens)
+			add_up_shared(t, s, tokens, seq, &most);
+		else
+			plain[n++] = s->t1_ns - s->t0_ns;
+	}
+	if (n)
+		t->median_decode_ns = pct_u64(plain, n, 500);
+	free(plain);
+	for (size_t i = 0; t->n_shared && i < t->n; i++)
+		if (t->segs[i].part == PART_DECODE)
+			t->culprit_tokens += prefill_of(t, t->segs[i].step, t->culprit);
+	return 0;
+}
+
+static void add_up(struct trace *t)
+{
+	uint64_t first_token = t->r->at_ns[P_FIRST_TOKEN_ENGINE];
+	uint64_t on_wire = t->r->at_ns[P_FIRST_TOKEN_WIRE];
+
+	if (!first_token)
+		first_token = on_wire;
+	for (size_t i = 0; i < t->n; i++) {
+		const struct segment *s = &t->segs[i];
+
+		t->sum_ns[s->part] += s->t1_ns - s->t0_ns;
+		t->n_prefill_steps += s->part == PART_PREFILL;
+		t->n_decode_steps += s->part == PART_DECODE;
+		if (s->t0_ns < first_token)
+			t->ttft_ns[s->part] += (s->t1_ns < first_token ? s->t1_ns : first_token) -
+					       s->t0_ns;
+	}
+	if (on_wire > first_token)
+		t->ttft_ns[PART_DELIVERY] += on_wire - first_token;
+}
+
+static void add_unjoined(struct trace *t, int *err)
+{
+	const struct rec_request *r = t->r;
+	uint64_t written = r->at_ns[P_FIRST_TOKEN_WIRE];
+
+	if (!written)
+		written = r->at_ns[P_HEADERS] ? r->at_ns[P_HEADERS] : r->joined_late ? 0 : t->t1_ns;
+	add(t, PART_READ, r->at_ns[P_REQ_LAST_BYTE], err);
+	add(t, PART_BEFORE_SUBMIT, r->at_ns[P_SUBMIT], err);
+	add(t, PART_SERVER, written, err);
+	add(t, PART_STREAM, r->at_ns[P_LAST_TOKEN_WIRE], err);
+}
+
+int trace__init(struct trace *t, const struct model_view *v, size_t request)
+{
+	int err = 0;
+
+	memset(t, 0, sizeof(*t));
+	t->v = v;
+	t->r = &v->requests[request];
+	t->q = last_sequence(v, t->r);
+	t->t0_ns = request_first_ns(t->r);
+	t->t1_ns = request_last_ns(t->r);
+	if (t->q && t->r->joined_late) {
+		uint64_t begin = v->steps[t->q->visits[0].step].t0_ns;
+
+		if (!t->t0_ns || begin < t->t0_ns)
+			t->t0_ns = begin;
+	}
+	if (t->q) {
+		add_before_steps(t, &err);
+		add_own_steps(t, &err);
+		if (request_is_streamed(t->r))
+			add(t, PART_DELIVERY, t->r->at_ns[P_LAST_TOKEN_WIRE], &err);
+	} else {
+		add_unjoined(t, &err);
+	}
+	add(t, PART_END, t->t1_ns, &err);
+	if (!err)
+		err = add_up_decode(t);
+	if (err) {
+		trace__free(t);
+		return err;
+	}
+	add_up(t);
+	return 0;
+}
+
+int largest_part(const uint64_t ns[N_PARTS], uint32_t skip)
+{
+	int best = -1;
+
+	for (int p = 0; p < N_PARTS; p++)
+		if (!(skip & 1u << p) && (best < 0 || ns[p] > ns[best]))
+			best = p;
+	return best;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The time of one request cut into parts that add up, each with what filled it. Pure. */
+#ifndef TL_TRACE_H
+#define TL_TRACE_H
+
+#include "model/summary.h"
+
+enum part {
+	PART_READ,		/* req_first_byte -> req_last_byte */
+	PART_BEFORE_SUBMIT,	/* req_last_byte -> submit: parse, template, tokenize */
+	PART_WAIT_SLOT,		/* after submit, while its slot was still another sequence's */
+	PART_WAIT_STEP,		/* after that, until its first step began */
+	PART_PREFILL,		/* its own prefill steps */
+	PART_DECODE,		/* its own decode steps */
+	PART_BETWEEN,		/* short spans between its steps in which the engine ran no step */
+	PART_OTHER_STEPS,	/* between its steps: steps that it was no member of */
+	PART_SERVER,		/* not joined to steps: read -> first token (or head) written */
+	PART_STREAM,		/* not joined to steps: first token written -> last one written */
+	PART_DELIVERY,		/* end of its last step -> its last token was written */
+	PART_END,		/* last token written -> done (or the last thing seen) */
+	PART_UNEXPLAINED,	/* no evidence: a long span without any step, a hole in the events */
+	N_PARTS
+};
+extern const char *const part_names[N_PARTS];
+
+struct segment {
+	uint64_t t0_ns, t1_ns;
+	uint8_t part;		/* enum part */
+	bool in_lost;		/* UNEXPLAINED: events were lost inside it */
+	uint32_t step;		/* PREFILL, DECODE, OTHER_STEPS: which; WAIT_*: first one that ran */
+	uint32_t n_steps;	/* WAIT_*: how many of the engine's steps ran in it, own excluded */
+};
+
+struct trace {
+	const struct model_view *v;
+	const struct rec_request *r;
+	const struct rec_sequence *q;	/* the sequence that ended last; NULL: joined to no step */
+	struct segment *segs;
+	size_t n, cap;
+	uint64_t t0_ns, t1_ns;		/* segments cover it without a hole or an overlap */
+	uint64_t sum_ns[N_PARTS];
+	uint64_t ttft_ns[N_PARTS];	/* of this, before the first token; DELIVERY: of that token */
+	const struct rec_sequence *slot_holder;	/* WAIT_SLOT: whose slot it was */
+	size_t n_prefill_steps, n_decode_steps;
+	uint64_t median_decode_ns;	/* of its decode steps that no prefill shared; 0: none */
+	/* Its decode steps that other sequences' prefill shared. */
+	size_t n_shared;
+	uint64_t shared_ns, shared_tokens;
+	uint32_t culprit;		/* the sequence with the largest piece of these tokens */
+	uint64_t culprit_tokens;	/* less than shared_tokens: there are more */
+	struct segment nowhere;		/* private */
+};
+
+/* Returns 0 or -ENOMEM. */
+int trace__init(struct trace *t, const struct model_view *v, size_t request);
+void trace__free(struct trace *t);	/* as after init, or all zeros */
+
+/* Tokens that sequences other than t->q prefill in this step; 0: none. */
+uint64_t trace__prefill_of_others(const struct trace *t, uint32_t step, uint32_t *ret_seq);
+
+/* The largest part, those of which `skip` has the bit left out. Returns an enum part. */
+int largest_part(const uint64_t ns[N_PARTS], uint32_t skip);
+
+#endif

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The waterfall of one request: every part of its time, and what filled it. */
+#ifndef TL_SINK_WHY_H
+#define TL_SINK_WHY_H
+
+#include "model/model.h"
+#include "sink/page.h"
+
+/* `request` is its index. Returns 0 or -errno. */
+int why_request(const struct model_view *v, size_t request, const struct text_opts *o, FILE *out);
+
+#endif

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Between the files that draw the waterfall of a request. */
+#ifndef TL_SINK_WHY_PRIV_H
+#define TL_SINK_WHY_PRIV_H
+
+#include "base/vec.h"
+#include "sink/page.h"
+#include "sink/trace.h"
+
+/* One line of the waterfall: a span of time, what it was, and on further lines what is behind it. */
+struct why_row {
+	uint64_t t0_ns, t1_ns;
+	enum page_style style;
+	char text[320];
+};
+struct why_rows {
+	VEC(struct why_row) rows;
+};
+
+/* The rows cover the trace without a hole or an overlap. Returns 0 or -ENOMEM. */
+int why_rows__build(struct why_rows *w, const struct trace *t);
+void why_rows__free(struct why_rows *w);
+
+#endif

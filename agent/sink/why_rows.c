@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rows of a waterfall: segments of a trace, like ones folded, odd ones on their own. */
+#include "sink/why_priv.h"
+#include "base/units.h"
+#include "sink/crowd.h"
+#include "sink/notes.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A screen holds so many rows; odd steps beyond MAX_ODD are folded, the shortest first. */
+enum { MAX_ROWS = 40, MAX_ODD = 14, MAX_PREFILL_ROWS = 8, MAX_ALL_ROWS = 100000 };
+
+/* How much is folded: more with each level, until the rows fit. */
+enum fold { FOLD_SAME_CROWD, FOLD_ANY_CROWD, FOLD_SHORT_ODD, N_FOLDS };
+
+/* Consecutive steps of the request that become one row. */
+struct group {
+	uint64_t t0_ns, t1_ns;
+	enum part part;
+	size_t n, n_shared;
+	uint64_t steps_ns, min_ns, max_ns;
+	uint64_t tokens;
+	bool odd;
+	struct crowd crowd;
+};
+
+struct build {
+	const struct trace *t;
+	struct why_rows *w;
+	enum fold fold;
+	uint64_t odd_upto_ns;	/* FOLD_SHORT_ODD: odd steps that are no longer are folded */
+	struct group g;		/* n == 0: none is open */
+	int err;
+};
+
+void why_rows__free(struct why_rows *w)
+{
+	vec_free(&w->rows);
+}
+
+static void __attribute__((format(printf, 5, 6)))
+row(struct build *b, uint64_t t0_ns, uint64_t t1_ns, enum page_style style, const char *fmt, ...)
+{
+	struct why_row *r = vec_push(&b->w->rows, MAX_ALL_ROWS);
+	va_list ap;
+
+	if (!r) {
+		b->err = -ENOMEM;
+		return;
+	}
+	r->t0_ns = t0_ns;
+	r->t1_ns = t1_ns;
+	r->style = style;
+	va_start(ap, fmt);
+	vsnprintf(r->text, sizeof(r->text), fmt, ap);
+	va_end(ap);
+}
+
+/* ---- own steps ---- */
+
+static uint32_t own_seq(const struct trace *t)
+{
+	return (uint32_t)(t->q - t->v->seqs);
+}
+
+/* "x 4.40 ms", "of 4.10-9.80 ms" */
+static const char *durations(const struct group *g, char *buf, size_t size)
+{
+	char a[CELL_LEN], b[CELL_LEN];
+
+	if (g->n == 1)
+		snprintf(buf, size, "%s ms", cell_ms(a, (int64_t)g->steps_ns));
+	else if (4 * g->max_ns <= 5 * g->min_ns)
+		snprintf(buf, size, "x %s ms", cell_ms(a, (int64_t)(g->steps_ns / g->n)));
+	else
+		snprintf(buf, size, "of %s-%s ms", cell_ms(a, (int64_t)g->min_ns),
+			 cell_ms(b, (int64_t)g->max_ns));
+	return buf;
+}
+
+static void decode_row(struct build *b, const struct group *g, const char *ms, const char *who)
+{
+	const char *with = *who ? ", with " : ", alone";
+	char usual[CELL_LEN];
+
+	if (g->n == 1 && g->odd && !g->crowd.prefill)
+		row(b, g->t0_ns, g->t1_ns, STYLE_BAD, "decode %s, usually %s; no prefill in it%s%s: cause "
+		    "not seen", ms, cell_ms(usual, (int64_t)b->t->median_decode_ns), with, who);
+	else if (g->n == 1)
+		row(b, g->t0_ns, g->t1_ns, g->odd ? STYLE_OTHER : STYLE_DECODE, "decode %s%s%s", ms,
+		    with, who);
+	else if (g->n_shared)
+		row(b, g->t0_ns, g->t1_ns, STYLE_OTHER, "%zu decode steps %s, %zu with %s", g->n, ms,
+		    g->n_shared, who);
+	else
+		row(b, g->t0_ns, g->t1_ns, STYLE_DECODE, "%zu decode steps %s%s%s", g->n, ms, with, who);
+}
+
+static void close_group(struct build *b)
+{
+	struct group *g = &b->g;
+	char ms[64], who[300];
+
+	if (!g->n)
+		return;
+	durations(g, ms, sizeof(ms));
+	crowd__text(&g->crowd, b->t->v, who, sizeof(who));
+	if (g->part == PART_DECODE)
+		decode_row(b, g, ms, who);
+	else if (g->part == PART_OTHER_STEPS)
+		row(b, g->t0_ns, g->t1_ns, STYLE_BAD, "%zu step%s of others, %s: %s", g->n,
+		    g->n == 1 ? "" : "s", ms, who);
+	else if (g->n == 1)
+		row(b, g->t0_ns, g->t1_ns, STYLE_PREFILL, "prefill %" PRIu64 " tok, %s%s%s", g->tokens, ms,
+		    *who ? ", with " : ", alone", who);
+	else
+		row(b, g->t0_ns, g->t1_ns, STYLE_PREFILL, "%zu prefill steps %s, %" PRIu64 " tok%s%s", g->n,
+		    ms, g->tokens, *who ? ", with " : ", alone", who);
+	memset(g, 0, sizeof(*g));
+}
+
+/* Own tokens of this step. */
+static uint64_t own_tokens(const struct trace *t, uint32_t step)
+{
+	const struct rec_step *st = &t->v->steps[step];
+
+	for (uint32_t i = 0; i < st->n_members; i++)
+		if (t->v->members[st->first_member + i].seq == own_seq(t))
+			return t->v->members[st->first_member + i].n_tokens;
+	return 0;
+}
+
+/* Not like the others: prefill of others in it, or far longer than usual. */
+static bool is_odd(const struct trace *t, const struct segment *s)
+{
+	uint64_t ns = s->t1_ns - s->t0_ns, usual = t->median_decode_ns;
+	uint32_t seq;
+
+	if (s->part != PART_DECODE)
+		return false;
+	return trace__prefill_of_others(t, s->step, &seq) ||
+	       (usual && ns > 2 * usual && ns > usual + 2000000);
+}
+
+static bool fits_group(const struct build *b, const struct segment *s, const struct crowd *crowd, bool odd)
+{
+	const struct group *g = &b->g;
+
+	if (!g->n || g->part != s->part || odd || g->odd)
+		return false;
+	if (s->part == PART_PREFILL && b->t->n_prefill_steps <= MAX_PREFILL_ROWS)
+		return false;
+	return b->fold > FOLD_SAME_CROWD || crowd__equal(&g->crowd, crowd);
+}
+
+/* `from_ns`: where the hole before the step began, which belongs to its row. */
+static void add_step(struct build *b, const struct segment *s, uint64_t from_ns)
+{
+	struct group *g = &b->g;
+	uint64_t ns = s->t1_ns - s->t0_ns;
+	bool odd = is_odd(b->t, s);
+	struct crowd crowd = { .n = 0 };
+	uint32_t seq;
+
+	if (b->fold == FOLD_SHORT_ODD && ns <= b->odd_upto_ns)
+		odd = false;
+	crowd__add(&crowd, b->t->v, s->step, own_seq(b->t));
+	if (!fits_group(b, s, &crowd, odd)) {
+		close_group(b);
+		g->t0_ns = from_ns;
+		g->part = s->part;
+		g->odd = odd;
+		g->min_ns = UINT64_MAX;
+	}
+	g->t1_ns = s->t1_ns;
+	g->n++;
+	g->n_shared += trace__prefill_of_others(b->t, s->step, &seq) > 0;
+	g->steps_ns += ns;
+	g->min_ns = ns < g->min_ns ? ns : g->min_ns;
+	g->max_ns = ns > g->max_ns ? ns : g->max_ns;
+	g->tokens += own_tokens(b->t, s->step);
+	crowd__add(&g->crowd, b->t->v, s->step, own_seq(b->t));
+}
+
+/* ---- waits ---- */
+
+/* The sequences that had its slot during the wait, oldest first. */
+static const char *holders(const struct trace *t, const struct segment *s, char *buf, size_t size)
+{
+	uint32_t found[8], q = own_seq(t);
+	size_t n = 0;
+	int at = 0;
+
+	for (uint32_t i = q; i-- > 0 && n < 8;) {
+		const struct rec_sequence *p = &t->v->seqs[i];
+
+		if (p->engine != t->q->engine || p->slot != t->q->slot || !p->n_visits)
+			continue;
+		if (t->v->steps[p->visits[p->n_visits - 1].step].t1_ns <= s->t0_ns)
+			break;
+		found[n++] = i;
+	}
+	buf[0] = '\0';
+	while (n--) {
+		char name[24];
+
+		at += snprintf(buf + at, size - (size_t)at, " %s", sequence_name(t->v, found[n], name));
+	}
+	return buf;
+}
+
+static void wait_row(struct build *b, const struct segment *s)
+{
+	const struct trace *t = b->t;
+	char who[300], had[128];
+	struct crowd crowd = { .n = 0 };
+	uint32_t left = s->n_steps;
+
+	for (uint32_t i = s->step; left && i < t->v->n_steps; i++)
+		if (t->v->steps[i].engine == t->q->engine) {
+			crowd__add(&crowd, t->v, i, own_seq(t));
+			left--;
+		}
+	crowd__text(&crowd, t->v, who, sizeof(who));
+	if (s->part == PART_WAIT_SLOT)
+		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "waiting for a slot; slot %u had%s; %u steps ran: %s",
+		    t->q->slot, holders(t, s, had, sizeof(had)), s->n_steps, who);
+	else if (s->n_steps)
+		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "waiting for the next step; %u step%s ran: %s",
+		    s->n_steps, s->n_steps == 1 ? "" : "s", who);
+	else
+		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "waiting for the next step; none ran");
+}
+
+/* ---- the rest ---- */
+
+/* Wire only: chunks with like gaps folded, long gaps on their own. */
+static void stream_rows(struct build *b, const struct segment *s)
+{
+	const struct rec_request *r = b->t->r;
+	uint64_t from = s->t0_ns, last = 0, longest = 0;
+	size_t n = 0, at_longest = 0;
+
+	for (size_t i = 0; i < r->n_chunks; i++) {
+		uint64_t ts = r->chunks[i].ts_ns;
+
+		n += chunk_is_token(&r->chunks[i]);
+		if (last && ts - last > longest) {
+			longest = ts - last;
+			at_longest = i;
+		}
+		last = ts;
+	}
+	if (n > 2 && longest * n > 3 * (s->t1_ns - s->t0_ns)) {
+		uint64_t t1 = r->chunks[at_longest].ts_ns, t0 = t1 - longest;
+
+		if (t0 > from)
+			row(b, from, t0, STYLE_DECODE, "streaming %zu chunks", at_longest);
+		row(b, t0, t1, STYLE_BAD, "longest gap between chunks; cause not seen");
+		if (s->t1_ns > t1)
+			row(b, t1, s->t1_ns, STYLE_DECODE, "streaming %zu chunks", n - at_longest);
+		return;
+	}
+	row(b, from, s->t1_ns, STYLE_DECODE, "streaming %zu chunks with tokens", n);
+}
+
+static void unexplained_row(struct build *b, const struct segment *s)
+{
+	if (b->t->q->joined_late && s->t1_ns <= b->t->v->steps[b->t->q->visits[0].step].t0_ns)
+		row(b, s->t0_ns, s->t1_ns, STYLE_BAD, "before its first step that was seen");
+	else if (s->in_lost)
+		row(b, s->t0_ns, s->t1_ns, STYLE_BAD, "unexplained: events were lost here");
+	else
+		row(b, s->t0_ns, s->t1_ns, STYLE_BAD, "unexplained: the engine ran no step");
+}
+
+static void plain_row(struct build *b, const struct segment *s)
+{
+	const struct rec_request *r = b->t->r;
+
+	switch (s->part) {
+	case PART_READ:
+		if (r->body_bytes)
+			row(b, s->t0_ns, s->t1_ns, STYLE_OTHER, "reading the request, %" PRIu64
+			    " bytes of body", r->body_bytes);
+		else
+			row(b, s->t0_ns, s->t1_ns, STYLE_OTHER, "reading the request");
+		return;
+	case PART_WAIT_SLOT:
+	case PART_WAIT_STEP:
+		wait_row(b, s);
+		return;
+	case PART_STREAM:
+		stream_rows(b, s);
+		return;
+	case PART_UNEXPLAINED:
+		unexplained_row(b, s);
+		return;
+	case PART_END:
+		row(b, s->t0_ns, s->t1_ns, STYLE_OTHER, "%s", r->at_ns[P_DONE] ? "end of the response" :
+		    "until the last thing seen");
+		return;
+	default:
+		row(b, s->t0_ns, s->t1_ns, STYLE_OTHER, "%s", part_names[s->part]);
+	}
+}
+
+/* A hole that no step followed: the request ended in it. */
+static void hole_row(struct build *b, uint64_t from_ns, uint64_t until_ns)
+{
+	if (from_ns)
+		row(b, from_ns, until_ns, STYLE_OTHER, "%s", part_names[PART_BETWEEN]);
+}
+
+static int build(struct why_rows *w, const struct trace *t, enum fold fold, uint64_t odd_upto_ns)
+{
+	struct build b = { .t = t, .w = w, .fold = fold, .odd_upto_ns = odd_upto_ns };
+	uint64_t hole_from = 0;
+
+	w->rows.n = 0;
+	for (size_t i = 0; i < t->n && !b.err; i++) {
+		const struct segment *s = &t->segs[i];
+
+		switch (s->part) {
+		case PART_BETWEEN:
+			hole_from = hole_from ? hole_from : s->t0_ns;
+			continue;
+		case PART_PREFILL:
+		case PART_DECODE:
+		case PART_OTHER_STEPS:
+			add_step(&b, s, hole_from ? hole_from : s->t0_ns);
+			break;
+		default:
+			close_group(&b);
+			hole_row(&b, hole_from, s->t0_ns);
+			plain_row(&b, s);
+		}
+		hole_from = 0;
+	}
+	close_group(&b);
+	hole_row(&b, hole_from, t->t1_ns);
+	return b.err;
+}
+
+static int longer_first(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x < y) - (x > y);
+}
+
+/* The MAX_ODD longest odd steps stay on their own: how long is the next one? */
+static int odd_limit(const struct trace *t, uint64_t *ret_ns)
+{
+	uint64_t *ns = malloc((t->n + 1) * sizeof(*ns));
+	size_t n = 0;
+
+	if (!ns)
+		return -ENOMEM;
+	for (size_t i = 0; i < t->n; i++)
+		if (is_odd(t, &t->segs[i]))
+			ns[n++] = t->segs[i].t1_ns - t->segs[i].t0_ns;
+	qsort(ns, n, sizeof(*ns), longer_first);
+	*ret_ns = n > MAX_ODD ? ns[MAX_ODD] : 0;
+	free(ns);
+	return 0;
+}
+
+int why_rows__build(struct why_rows *w, const struct trace *t)
+{
+	uint64_t odd_upto_ns = 0;
+	int err = 0;
+
+	memset(w, 0, sizeof(*w));
+	for (int fold = FOLD_SAME_CROWD; fold < N_FOLDS && !err; fold++) {
+		if (fold == FOLD_SHORT_ODD)
+			err = odd_limit(t, &odd_upto_ns);
+		if (!err)
+			err = build(w, t, (enum fold)fold, odd_upto_ns);
+		if (w->rows.n <= MAX_ROWS)
+			break;
+	}
+	if (err)
+		why_rows__free(w);
+	return err;
+}
