@@ -70,11 +70,19 @@ $(B)/tests/unit/%: $(B)/san/tests/unit/%.o $(B)/san/tests/oom.o $(call san,$(IO)
 	$(CC) $(SAN) $(WRAP) -o $@ $(filter %.o,$^) $(B)/libpure-san.a -lcmocka $(LIBS)
 
 FUZZ	:= $(patsubst tests/fuzz/%.c,$(B)/tests/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
-$(B)/tests/fuzz/%: tests/fuzz/%.c $(PURE) $(LLHTTP)
+FUZZ_CFLAGS := -std=gnu11 -O1 -g -w -D_GNU_SOURCE -DTL_VERSION='"$(VERSION)"' -Iinclude -Iagent -Itests \
+	       -I/usr/share/include/llhttp -fno-sanitize-recover=all -MMD -MP
+$(B)/fuzz/%.o: %.c
 	@mkdir -p $(@D)
-	$(CLANG) -std=gnu11 -O1 -g -w -D_GNU_SOURCE -DTL_VERSION='"$(VERSION)"' -Iinclude -Iagent -Itests \
-		-I/usr/share/include/llhttp -fsanitize=fuzzer,address,undefined \
-		-fno-sanitize-recover=all -o $@ $^ -lcjson
+	$(CLANG) $(FUZZ_CFLAGS) -fsanitize=fuzzer-no-link,address,undefined -c $< -o $@
+$(B)/fuzz/llhttp/%.o: /usr/share/llhttp/%.c
+	@mkdir -p $(@D)
+	$(CLANG) $(FUZZ_CFLAGS) -fsanitize=fuzzer-no-link,address,undefined -c $< -o $@
+$(B)/libpure-fuzz.a: $(patsubst %.c,$(B)/fuzz/%.o,$(PURE)) $(LLHTTP:/usr/share/llhttp/%.c=$(B)/fuzz/llhttp/%.o)
+	rm -f $@; ar rcs $@ $^
+$(B)/tests/fuzz/%: $(B)/fuzz/tests/fuzz/%.o $(B)/libpure-fuzz.a
+	@mkdir -p $(@D)
+	$(CLANG) -fsanitize=fuzzer,address,undefined -o $@ $< $(B)/libpure-fuzz.a $(LIBS)
 
 BENCH	:= $(patsubst tests/bench/%.c,$(B)/tests/bench/%,$(wildcard tests/bench/*.c))
 $(B)/tests/bench/%: $(B)/obj/tests/bench/%.o $(call obj,$(IO)) $(B)/libpure.a

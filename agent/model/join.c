@@ -137,10 +137,10 @@ static int by_misfit(const void *a, const void *b)
 	return x->seq < y->seq ? -1 : x->seq > y->seq;
 }
 
-/* Requests that a prompt of which went to the engine, as far as the wire tells. */
+/* Did a prompt of this request go to the engine, as far as the wire tells? */
 static bool wants_sequence(const struct rec_request *r)
 {
-	return !r->n_seqs && r->state != REQ_ERROR && r->api != TL_API_OTHER;
+	return !r->n_seqs && r->state != REQ_ERROR && (r->joined_late || r->api != TL_API_OTHER);
 }
 
 struct pairs {
@@ -149,33 +149,94 @@ struct pairs {
 	uint16_t *of_req, *of_seq;	/* how many pairs each is in; saturating */
 };
 
+/* Sequences without a request: those whose start was seen, by their start, and the others. */
+struct loose {
+	struct { uint64_t begin_ns; uint32_t seq; } *timed;
+	uint32_t *late;
+	size_t n_timed, n_late;
+};
+
+static int by_begin(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static int find_loose(const struct model *m, struct loose *l)
+{
+	l->timed = calloc(m->v.n_seqs, sizeof(*l->timed));
+	l->late = calloc(m->v.n_seqs, sizeof(*l->late));
+	if (!l->timed || !l->late)
+		return -ENOMEM;
+	for (uint32_t j = 0; j < m->v.n_seqs; j++) {
+		const struct rec_sequence *q = &m->seqs[j];
+
+		if (q->req || !q->n_visits)
+			continue;
+		if (q->joined_late) {
+			l->late[l->n_late++] = j;
+			continue;
+		}
+		l->timed[l->n_timed].begin_ns = q->begin_ns;
+		l->timed[l->n_timed++].seq = j;
+	}
+	if (l->n_timed)
+		qsort(l->timed, l->n_timed, sizeof(*l->timed), by_begin);
+	return 0;
+}
+
+static int add_pair(struct model *m, struct pairs *ps, uint32_t req, uint32_t seq)
+{
+	uint64_t cost = misfit(m, &m->requests[req], &m->seqs[seq]);
+
+	if (cost == UINT64_MAX)
+		return 0;
+	if (GROW(ps->p, ps->cap, ps->n))
+		return -ENOMEM;
+	ps->p[ps->n++] = (struct pair){ cost, req, seq };
+	ps->of_req[req] += ps->of_req[req] < UINT16_MAX;
+	ps->of_seq[seq] += ps->of_seq[seq] < UINT16_MAX;
+	return 0;
+}
+
+static size_t first_from(const struct loose *l, uint64_t ns)
+{
+	size_t lo = 0, hi = l->n_timed;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (l->timed[mid].begin_ns < ns)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
 static int collect(struct model *m, struct pairs *ps)
 {
-	/* Sequences are in order of their start; skip those that ended before the oldest request. */
-	for (uint32_t i = 0; i < m->v.n_requests; i++) {
+	struct loose l = { 0 };
+	int err = find_loose(m, &l);
+
+	for (uint32_t i = 0; i < m->v.n_requests && !err; i++) {
 		const struct rec_request *r = &m->requests[i];
+		uint64_t end = request_end(r);
 
-		if (!wants_sequence(r) && !(r->joined_late && !r->n_seqs))
+		if (!wants_sequence(r))
 			continue;
-		for (uint32_t j = 0; j < m->v.n_seqs; j++) {
-			const struct rec_sequence *q = &m->seqs[j];
-			uint64_t cost;
-
-			if (q->req)
-				continue;
-			if (q->begin_ns > request_end(r))
+		for (size_t k = first_from(&l, request_start(r)); k < l.n_timed && !err; k++) {
+			if (l.timed[k].begin_ns > end)
 				break;
-			cost = misfit(m, r, q);
-			if (cost == UINT64_MAX)
-				continue;
-			if (GROW(ps->p, ps->cap, ps->n))
-				return -ENOMEM;
-			ps->p[ps->n++] = (struct pair){ cost, i, j };
-			ps->of_req[i] += ps->of_req[i] < UINT16_MAX;
-			ps->of_seq[j] += ps->of_seq[j] < UINT16_MAX;
+			err = add_pair(m, ps, i, l.timed[k].seq);
 		}
+		for (size_t k = 0; k < l.n_late && !err; k++)
+			err = add_pair(m, ps, i, l.late[k]);
 	}
-	return 0;
+	free(l.timed);
+	free(l.late);
+	return err;
 }
 
 static unsigned rivals_of(const struct pairs *ps, const struct pair *p)
