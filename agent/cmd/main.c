@@ -13,6 +13,8 @@ static const struct command {
 } commands[] = {
 	{ "list", cmd_list, "engines on this host: pid, kind, version, ports, what could be attached" },
 	{ "record", cmd_record, "capture running servers to a file" },
+	{ "report", cmd_report, "what a recording says: the answer, percentiles, requests" },
+	{ "why", cmd_why, "waterfall of one request: where its time went" },
 	{ "events", cmd_events, "print a recording as JSON lines" },
 	{ "import", cmd_import, "make a recording from such lines" },
 	{ NULL, NULL, NULL },

@@ -8,6 +8,7 @@
 #include "engine/pipeline.h"
 #include "engine/recognise.h"
 #include "source/discover.h"
+#include "source/probes.h"
 #include "source/proc.h"
 #include <errno.h>
 #include <stdio.h>
@@ -105,6 +106,16 @@ struct attach_report {
 	char missing[160];
 };
 
+/* The function that a row of the probe table stands on. */
+static const char *function_of(const char *probe)
+{
+	for (size_t i = 0; i < n_probes; i++)
+		if (!strcmp(probes[i].name, probe))
+			return probes[i].target;
+	return probe;
+}
+
+/* The first row that attaches is the step itself: the table has it first. */
 static void on_probe(void *ctx, const char *probe, int err, const char *reason)
 {
 	struct attach_report *r = ctx;
@@ -112,7 +123,7 @@ static void on_probe(void *ctx, const char *probe, int err, const char *reason)
 	if (!err) {
 		log_info("pid %u: %s: ok%s%s", r->pid, probe, *reason ? ", " : "", reason);
 		if (!r->source[0])
-			str_copy(r->source, sizeof(r->source), probe);
+			snprintf(r->source, sizeof(r->source), "uprobe %s", function_of(probe));
 		return;
 	}
 	log_info("pid %u: %s: %s", r->pid, probe, reason);

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tokenlag report: what a recording says, as text or JSON. */
+#include "cmd/cmd.h"
+#include "cmd/log.h"
+#include "cmd/replay.h"
+#include "cmd/screen.h"
+#include "sink/find.h"
+#include "sink/json.h"
+#include "sink/text.h"
+#include <argp.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct report_opts {
+	const char *file, *request;
+	bool json, no_steps, no_self;
+	struct model_opts model;
+};
+
+enum { OPT_NO_STEPS = 256, OPT_NO_SELF, OPT_NO_TASKS };
+
+static const struct argp_option options[] = {
+	{ "json", 'j', NULL, 0, "Print JSON (doc/report-json.md)", 0 },
+	{ "request", 'r', "ID", 0, "Details of one request: r17, 17, or the begin of its response id, "
+	  "X-Request-Id or traceparent", 0 },
+	{ "no-steps", OPT_NO_STEPS, NULL, 0, "JSON: leave out the steps, which are its bulk", 1 },
+	{ "no-self", OPT_NO_SELF, NULL, 0, "JSON: leave out the observer's own costs, the only part in which "
+	  "a replay differs from what record --json printed", 1 },
+	{ "no-task-join", OPT_NO_TASKS, NULL, 0, "Join requests to slots by token counts and times alone, as "
+	  "on a server without symbols: shows what that evidence is worth", 1 },
+	{ 0 }
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct report_opts *o = state->input;
+
+	switch (key) {
+	case 'j':
+		o->json = true;
+		return 0;
+	case 'r':
+		o->request = arg;
+		return 0;
+	case OPT_NO_STEPS:
+		o->no_steps = true;
+		return 0;
+	case OPT_NO_SELF:
+		o->no_self = true;
+		return 0;
+	case OPT_NO_TASKS:
+		o->model.no_task_join = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (o->file)
+			argp_error(state, "one recording at a time: '%s' and '%s'", o->file, arg);
+		o->file = arg;
+		return 0;
+	case ARGP_KEY_END:
+		if (!o->file)
+			argp_error(state, "which recording? For example: tokenlag report trace.tlag");
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+static int print(const struct report_opts *o, const struct model_view *v)
+{
+	struct json_opts jo = { .no_steps = o->no_steps, .no_self = o->no_self };
+	struct text_opts to = { .width = screen_width(), .color = screen_color(), .utf8 = screen_utf8() };
+	struct summary s;
+	char why[512];
+	size_t i;
+	int err;
+
+	err = summarise(v, &s);
+	if (err)
+		return err;
+	if (!o->request)
+		return o->json ? json_report(v, &s, &jo, stdout) : text_report(v, &s, &to, stdout);
+	if (find_request(v, o->request, &i, why, sizeof(why))) {
+		log_error("%s", why);
+		return -ENOENT;
+	}
+	return text_request(v, i, &to, stdout);
+}
+
+int cmd_report(int argc, char **argv)
+{
+	static const struct argp_child children[] = { { &log_argp, 0, "Messages:", -1 }, { 0 } };
+	static const struct argp argp = { options, parse, "FILE",
+		"Say what a recording holds: the answer first, then coverage, percentiles, requests.\v"
+		"Example: the report, then everything about its slowest request\n"
+		"  tokenlag report trace.tlag && tokenlag report trace.tlag --request r17",
+		children, NULL, NULL };
+	struct report_opts o = { 0 };
+	struct model_view v;
+	struct model *m;
+	int err;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	if (o.json && o.request) {
+		log_error("--request prints text; take one request out of the JSON with jq: "
+			  "'.requests[] | select(.id == \"%s\")'", o.request);
+		return CMD_USAGE;
+	}
+	err = replay_file(o.file, &o.model, &m);
+	if (err)
+		return CMD_FAILED;
+	model__view(m, &v);
+	err = print(&o, &v);
+	if (err && err != -ENOENT)
+		log_error("cannot print the report: %s", strerror(-err));
+	model__free(m);
+	return err ? CMD_FAILED : CMD_OK;
+}

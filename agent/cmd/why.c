@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tokenlag why: the waterfall of one request. */
+#include "cmd/cmd.h"
+#include "cmd/log.h"
+#include "cmd/replay.h"
+#include "cmd/screen.h"
+#include "model/summary.h"
+#include "sink/find.h"
+#include "sink/why.h"
+#include <argp.h>
+#include <errno.h>
+#include <string.h>
+
+struct why_args {
+	const char *file, *request;
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct why_args *o = state->input;
+
+	switch (key) {
+	case ARGP_KEY_ARG:
+		if (!o->file)
+			o->file = arg;
+		else if (!o->request)
+			o->request = arg;
+		else
+			argp_error(state, "unexpected '%s'", arg);
+		return 0;
+	case ARGP_KEY_END:
+		if (!o->file)
+			argp_error(state, "which recording? For example: tokenlag why trace.tlag");
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+/* The request that waited longest for its first token, or took longest if none was streamed. */
+static bool worst(const struct model_view *v, size_t *ret)
+{
+	int64_t best = -1;
+
+	for (int pass = 0; pass < 2 && best < 0; pass++)
+		for (size_t i = 0; i < v->n_requests; i++) {
+			struct req_metrics rm;
+			int64_t x;
+
+			request_metrics(v, &v->requests[i], &rm);
+			x = pass ? rm.e2e_ns : rm.ttft_ns;
+			if (x > best) {
+				best = x;
+				*ret = i;
+			}
+		}
+	return best >= 0;
+}
+
+static int print(const struct why_args *o, const struct model_view *v)
+{
+	struct text_opts wo = { .width = screen_width(), .color = screen_color(), .utf8 = screen_utf8() };
+	char why[512];
+	size_t i;
+
+	if (o->request) {
+		if (find_request(v, o->request, &i, why, sizeof(why))) {
+			log_error("%s", why);
+			return -ENOENT;
+		}
+	} else if (!worst(v, &i)) {
+		log_error("the recording has no request that was seen from its begin to its end");
+		return -ENOENT;
+	}
+	return why_request(v, i, &wo, stdout);
+}
+
+int cmd_why(int argc, char **argv)
+{
+	static const struct argp_child children[] = { { &log_argp, 0, "Messages:", -1 }, { 0 } };
+	static const struct argp argp = { NULL, parse, "FILE [REQUEST]",
+		"Show where the time of one request went: waits, prefill steps, decode steps with who else was "
+		"in them, delivery. Without REQUEST: the one with the worst TTFT.\v"
+		"REQUEST is r17, 17, or the begin of a response id, X-Request-Id or traceparent.\n"
+		"Example: tokenlag why trace.tlag r17",
+		children, NULL, NULL };
+	struct why_args o = { 0 };
+	struct model_view v;
+	struct model *m;
+	int err;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	err = replay_file(o.file, NULL, &m);
+	if (err)
+		return CMD_FAILED;
+	model__view(m, &v);
+	err = print(&o, &v);
+	if (err && err != -ENOENT)
+		log_error("cannot print: %s", strerror(-err));
+	model__free(m);
+	return err ? CMD_FAILED : CMD_OK;
+}
