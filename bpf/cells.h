@@ -14,8 +14,8 @@ struct cell {
 	__u64 first_ns, last_ns;	/* of the losses after the first `taken` */
 	__u64 taken;
 	__u32 what;			/* enum tl_kind that was lost, 0: of several kinds */
-	__u32 pad;
-	__u64 run_ns, runs;		/* our programs at work for targets */
+	__u32 asleep_bytes;		/* sent since the agent was last woken */
+	__u64 run_ns, runs;		/* our programs at work for targets; time is sampled */
 	__u64 hits;			/* of user-space probes */
 };
 _Static_assert(sizeof(struct cell) == 64, "a cache line");

@@ -33,7 +33,6 @@ enum bpf_map_type {
 enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
 enum { BPF_F_NO_PREALLOC = 1u << 0, BPF_F_MMAPABLE = 1u << 10 };
 enum { BPF_RB_NO_WAKEUP = 1u << 0, BPF_RB_FORCE_WAKEUP = 1u << 1 };
-enum { BPF_RB_AVAIL_DATA = 0, BPF_RB_RING_SIZE = 1 };
 enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1u << 0 };
 
 enum { AF_UNIX = 1, AF_INET = 2, AF_INET6 = 10 };

@@ -15,27 +15,27 @@ enum {
 	MAX_BLOCKS = 1024,
 	STEP_HEAD = sizeof(struct tl_raw_llama_step) - TL_LLAMA_MAX_RUNS * sizeof(struct tl_llama_run),
 	MAX_TASKS_PER_POST = 64,
-	SAMPLE = 16,			/* of the hits per token one in so many is timed */
 };
 
 /* ---- state ---- */
 
-/* A batch that is being filled, of the current generation: an opaque struct llama_batch_ext. */
-struct batch_key {
+/* Of the current generation, a batch that is filled by calls, and then the step that computes it.
+ * An opaque struct llama_batch_ext, told by its address. */
+struct built {
 	__u64 batch;
-	__u32 tgid, pad;
-};
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 512);
-	__type(key, struct batch_key);
-	__type(value, struct tl_raw_llama_step);
-} batches SEC(".maps");
-
-/* The step that a thread is in. */
-struct step {
-	__u64 sp;			/* of the caller at entry; 0: in none */
 	struct tl_raw_llama_step ev;
+};
+
+/*
+ * All state is per thread, in one piece: a thread that fills a batch also runs it. It may fill two at
+ * a time, for a target and a draft model. A hash map by address was tried: twice the time per token.
+ */
+enum { N_BUILT = 2, PASSED = 2 };	/* PASSED: place of a batch that is passed by value */
+struct work {
+	__u64 sp;			/* of the caller of the step that the thread is in; 0: in none */
+	__u32 step;			/* its place in built */
+	__u32 last;			/* place used last of the first two */
+	struct built built[N_BUILT + 1];
 	/* one block of the arrays of a struct llama_batch */
 	__u64 seqs[BLOCK];
 	__s32 pos[BLOCK];
@@ -45,16 +45,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct step);
-} steps SEC(".maps");
-
-/* All zeros, to make new values of `batches`: too big for the stack. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct tl_raw_llama_step);
-} blanks SEC(".maps");
+	__type(value, struct work);
+} works SEC(".maps");
 
 /* sizeof(server_task) of a process, learnt: the shortest list of tasks that was posted. */
 struct {
@@ -71,13 +63,26 @@ static __always_inline struct tl_hdr hdr_of(__u16 size, __u16 kind, __u64 ts_ns)
 	return (struct tl_hdr){ size, kind, 0, id >> 32, (__u32)id, ts_ns };
 }
 
-static __always_inline void count_hits(__u64 start_ns, __u32 weight)
+/* For programs that need no clock: nearly random, to time one hit in so many whatever the pattern of
+ * calls is. Returns 0, or when a hit that is timed began. */
+static __always_inline __u64 hit_begin(struct cell *c)
 {
-	struct cell *c = this_cell();
+	c->runs++;
+	c->hits++;
+	return (__u32)c->hits * 2654435769u >> 28 ? 0 : bpf_ktime_get_ns();
+}
 
-	if (c)
-		c->hits += weight;
-	count_run(start_ns, weight);
+static __always_inline void hit_end(struct cell *c, __u64 start_ns)
+{
+	if (start_ns)
+		c->run_ns += (bpf_ktime_get_ns() - start_ns) * RUN_SAMPLE;
+}
+
+/* And for those that do. */
+static __always_inline void count_hit(struct cell *c, __u64 start_ns)
+{
+	c->hits++;
+	count_run(c, start_ns);
 }
 
 /* ---- tokens to runs ---- */
@@ -107,52 +112,68 @@ static __always_inline void add_token(struct tl_raw_llama_step *ev, __s32 seq, _
 
 /* ---- the current generation fills a batch by calls ---- */
 
-static __always_inline struct tl_raw_llama_step *batch_of(void *batch, bool *ret_new)
+static __always_inline struct work *this_work(struct cell *c)
 {
-	struct batch_key key = { (__u64)batch, bpf_get_current_pid_tgid() >> 32, 0 };
-	struct tl_raw_llama_step *ev = bpf_map_lookup_elem(&batches, &key), *blank;
-	__u32 zero = 0;
+	struct work *w = bpf_task_storage_get(&works, bpf_get_current_task_btf(), NULL,
+					      BPF_LOCAL_STORAGE_GET_F_CREATE);
 
-	*ret_new = !ev;
-	if (ev)
-		return ev;
-	blank = bpf_map_lookup_elem(&blanks, &zero);
-	if (blank)
-		bpf_map_update_elem(&batches, &key, blank, BPF_ANY);
-	return bpf_map_lookup_elem(&batches, &key);
+	if (!w)
+		cell_add_lost(c, TL_RAW_LLAMA_STEP, bpf_ktime_get_ns());
+	return w;
+}
+
+/* The place of a batch; a new one begins as if nothing of it were known, till it is cleared. */
+static __always_inline struct tl_raw_llama_step *batch_of(struct work *w, void *batch)
+{
+	__u32 i = w->last & 1;
+
+	if (w->built[i].batch != (__u64)batch) {
+		i ^= 1;
+		w->last = i;
+		if (w->built[i].batch != (__u64)batch) {
+			w->built[i].batch = (__u64)batch;
+			w->built[i].ev.hdr.flags = TL_F_JOINED;
+			w->built[i].ev.n_tokens = w->built[i].ev.n_runs = 0;
+		}
+	}
+	return &w->built[i].ev;
 }
 
 SEC("?uprobe")
 int BPF_KPROBE(batch_clear, void *batch)
 {
-	__u64 start = bpf_ktime_get_ns();
 	struct tl_raw_llama_step *ev;
-	bool new;
+	struct cell *c = this_cell();
+	struct work *w;
+	__u64 start;
 
-	ev = batch_of(batch, &new);
-	if (ev)
-		ev->hdr.flags = ev->n_tokens = ev->n_runs = 0;
-	count_hits(start, 1);
+	if (!c)
+		return 0;
+	start = hit_begin(c);
+	w = this_work(c);
+	if (!w)
+		return 0;
+	ev = batch_of(w, batch);
+	ev->hdr.flags = ev->n_tokens = ev->n_runs = 0;
+	hit_end(c, start);
 	return 0;
 }
 
 SEC("?uprobe")
 int BPF_KPROBE(batch_add, void *batch, int seq)
 {
-	struct tl_raw_llama_step *ev;
-	__u64 start = 0;
-	bool new;
+	struct cell *c = this_cell();
+	struct work *w;
+	__u64 start;
 
-	if (bpf_get_prandom_u32() % SAMPLE == 0)
-		start = bpf_ktime_get_ns();
-	ev = batch_of(batch, &new);
-	if (!ev)
+	if (!c)
 		return 0;
-	if (new)
-		ev->hdr.flags = TL_F_JOINED;	/* its clear was not seen, nor what else came before */
-	add_token(ev, seq, -1, false);
-	if (start)
-		count_hits(start, SAMPLE);
+	start = hit_begin(c);
+	w = this_work(c);
+	if (!w)
+		return 0;
+	add_token(batch_of(w, batch), seq, -1, false);
+	hit_end(c, start);
 	return 0;
 }
 
@@ -160,14 +181,19 @@ int BPF_KPROBE(batch_add, void *batch, int seq)
 SEC("?uprobe")
 int BPF_KPROBE(batch_output, void *batch, __u32 idx, bool wanted)
 {
-	__u64 start = bpf_ktime_get_ns();
 	struct tl_raw_llama_step *ev;
+	struct cell *c = this_cell();
+	struct work *w;
+	__u64 start;
 	__u32 end;
-	bool new;
 
-	ev = batch_of(batch, &new);
-	if (!ev || !wanted)
+	if (!c || !wanted)
 		return 0;
+	start = hit_begin(c);
+	w = this_work(c);
+	if (!w)
+		return 0;
+	ev = batch_of(w, batch);
 	end = ev->n_tokens;
 	for (int i = TL_LLAMA_MAX_RUNS - 1; i >= 0; i--) {
 		if (i >= ev->n_runs)
@@ -178,7 +204,7 @@ int BPF_KPROBE(batch_output, void *batch, __u32 idx, bool wanted)
 			break;
 		}
 	}
-	count_hits(start, 1);
+	hit_end(c, start);
 	return 0;
 }
 
@@ -190,7 +216,7 @@ struct llama_batch {
 };
 
 /* Global functions, so that the verifier looks at each once. */
-__noinline int take_token(struct step *s, __u32 i, bool last)
+__noinline int take_token(struct work *s, __u32 i, bool last)
 {
 	__s32 seq = 0, pos = -1;
 	bool out = last;
@@ -202,13 +228,13 @@ __noinline int take_token(struct step *s, __u32 i, bool last)
 	pos = s->pos[i];
 	if (s->logits[i] != 0xff)
 		out = s->logits[i];
-	add_token(&s->ev, seq, pos, out);
+	add_token(&s->built[PASSED].ev, seq, pos, out);
 	return 0;
 }
 
 /* Tokens [first, first + BLOCK) of the batch. An array that is NULL means: sequence 0, positions as
  * they follow, output of the last token only. */
-__noinline int take_block(struct step *s, struct llama_batch *b, __u32 first)
+__noinline int take_block(struct work *s, struct llama_batch *b, __u32 first)
 {
 	__u32 n;
 
@@ -236,109 +262,120 @@ __noinline int take_block(struct step *s, struct llama_batch *b, __u32 first)
 
 /* ---- steps ---- */
 
-/* NULL: no memory, or a call inside a call, of which the outer one counts. A step whose return was
- * missed (an exception went through it) does not hide later ones: these have no deeper stack. */
-static __always_inline struct step *step_begin(struct pt_regs *ctx, void *llama, __u32 api, __u64 now)
+/* False for a call inside a call, of which the outer one counts. A step whose return was missed (an
+ * exception went through it) does not hide later ones: these have no deeper stack. */
+static __always_inline bool step_begin(struct work *w, struct pt_regs *ctx, __u32 place,
+				       struct tl_raw_llama_step *ev, void *llama, __u64 now)
 {
-	struct step *s = bpf_task_storage_get(&steps, bpf_get_current_task_btf(), NULL,
-					      BPF_LOCAL_STORAGE_GET_F_CREATE);
-
-	if (!s) {
-		count_lost(TL_RAW_LLAMA_STEP);
-		return NULL;
-	}
-	if (s->sp && PT_REGS_SP(ctx) < s->sp)
-		return NULL;
-	s->sp = PT_REGS_SP(ctx);
-	s->ev.hdr = hdr_of(0, TL_RAW_LLAMA_STEP, now);
-	s->ev.ctx = (__u64)llama;
-	s->ev.api = api;
-	s->ev.n_tokens = s->ev.n_runs = 0;
-	return s;
+	if (w->sp && PT_REGS_SP(ctx) < w->sp)
+		return false;
+	w->sp = PT_REGS_SP(ctx);
+	w->step = place;
+	ev->hdr.ts_ns = now;
+	ev->ctx = (__u64)llama;
+	return true;
 }
 
 SEC("?uprobe")
 int BPF_KPROBE(step_process, void *llama, int type, void *batch)
 {
-	__u64 start = bpf_ktime_get_ns();
-	struct step *s = step_begin(ctx, llama, 1, start);
+	__u64 now = bpf_ktime_get_ns();
 	struct tl_raw_llama_step *ev;
-	__u32 n;
-	bool new;
+	struct cell *c = this_cell();
+	struct work *w;
 
-	if (!s)
+	if (!c)
 		return 0;
-	ev = batch_of(batch, &new);
-	if (ev) {
-		n = ev->n_runs;
-		if (n > TL_LLAMA_MAX_RUNS)
-			n = TL_LLAMA_MAX_RUNS;
-		s->ev.hdr.flags = new ? TL_F_JOINED : ev->hdr.flags;
-		s->ev.n_tokens = ev->n_tokens;
-		s->ev.n_runs = n;
-		bpf_probe_read_kernel(s->ev.runs, n * sizeof(ev->runs[0]), ev->runs);
-	}
-	count_hits(start, 1);
+	w = this_work(c);
+	if (!w)
+		return 0;
+	ev = batch_of(w, batch);
+	step_begin(w, ctx, w->last & 1, ev, llama, now);
+	count_hit(c, now);
 	return 0;
 }
 
 SEC("?uprobe")
 int BPF_KPROBE(step_decode, void *llama)
 {
-	__u64 start = bpf_ktime_get_ns();
-	struct step *s = step_begin(ctx, llama, 2, start);
+	__u64 now = bpf_ktime_get_ns();
+	struct tl_raw_llama_step *ev;
+	struct cell *c = this_cell();
 	struct llama_batch b = {};
+	struct work *w;
 
-	if (!s)
+	if (!c)
+		return 0;
+	w = this_work(c);
+	if (!w)
+		return 0;
+	ev = &w->built[PASSED].ev;
+	if (!step_begin(w, ctx, PASSED, ev, llama, now))
 		return 0;
 	bpf_probe_read_user(&b, sizeof(b), (void *)(PT_REGS_SP(ctx) + 8));
+	ev->hdr.flags = ev->n_tokens = ev->n_runs = 0;
 	for (int i = 0; i < MAX_BLOCKS; i++) {
-		if (take_block(s, &b, i * BLOCK))
+		if (take_block(w, &b, i * BLOCK))
 			break;
 	}
 	if (b.n_tokens > MAX_BLOCKS * BLOCK) {
-		s->ev.n_tokens = b.n_tokens;
-		s->ev.hdr.flags |= TL_F_TRUNC;
+		ev->n_tokens = b.n_tokens;
+		ev->hdr.flags |= TL_F_TRUNC;
 	}
-	count_hits(start, 1);
+	count_hit(c, now);
 	return 0;
 }
 
 SEC("?uretprobe")
 int BPF_KRETPROBE(step_return, int result)
 {
-	__u64 start = bpf_ktime_get_ns();
-	struct step *s = bpf_task_storage_get(&steps, bpf_get_current_task_btf(), NULL, 0);
-	__u32 n;
+	__u64 now = bpf_ktime_get_ns();
+	struct tl_raw_llama_step *ev;
+	struct cell *c = this_cell();
+	struct work *w;
+	struct tl_hdr hdr;
+	__u32 n, at;
 
-	if (!s || PT_REGS_SP(ctx) != s->sp + 8)
+	if (!c)
 		return 0;
-	s->sp = 0;
-	n = s->ev.n_runs;
+	w = bpf_task_storage_get(&works, bpf_get_current_task_btf(), NULL, 0);
+	if (!w || PT_REGS_SP(ctx) != w->sp + 8)
+		return 0;
+	w->sp = 0;
+	at = w->step;
+	if (at > PASSED)
+		return 0;
+	ev = &w->built[at].ev;
+	n = ev->n_runs;
 	if (n > TL_LLAMA_MAX_RUNS)
 		return 0;
-	n = STEP_HEAD + n * sizeof(s->ev.runs[0]);
-	s->ev.hdr.size = n;
-	s->ev.end_ns = start;
-	s->ev.result = result;
-	send_event(&s->ev.hdr, n);
-	count_hits(start, 1);
+	n = STEP_HEAD + n * sizeof(ev->runs[0]);
+	hdr = hdr_of(n, TL_RAW_LLAMA_STEP, ev->hdr.ts_ns);
+	hdr.flags = ev->hdr.flags;
+	ev->hdr = hdr;
+	ev->end_ns = now;
+	ev->result = result;
+	ev->api = at == PASSED ? 2 : 1;
+	send_event(c, &ev->hdr, n);
+	count_hit(c, now);
 	return 0;
 }
 
 SEC("?uprobe")
 int BPF_KPROBE(seq_rm, void *mem, int seq, int p0, int p1)
 {
-	__u64 start = bpf_ktime_get_ns();
 	struct tl_raw_llama_seq_rm ev = {
-		.hdr = hdr_of(sizeof(ev), TL_RAW_LLAMA_SEQ_RM, start),
+		.hdr = hdr_of(sizeof(ev), TL_RAW_LLAMA_SEQ_RM, bpf_ktime_get_ns()),
 		.seq = seq,
 		.p0 = p0,
 		.p1 = p1,
 	};
+	struct cell *c = this_cell();
 
-	send_event(&ev.hdr, sizeof(ev));
-	count_hits(start, 1);
+	if (!c)
+		return 0;
+	send_event(c, &ev.hdr, sizeof(ev));
+	count_hit(c, ev.hdr.ts_ns);
 	return 0;
 }
 
@@ -351,7 +388,8 @@ struct server_task {
 	__s32 id_target, id_slot, id_parent;
 };
 
-static __always_inline void send_task(__u32 what, __s32 task, __s32 slot, __s32 parent, __u64 now)
+static __always_inline void send_task(struct cell *c, __u64 now, __u32 what, __s32 task, __s32 slot,
+				      __s32 parent)
 {
 	struct tl_raw_llama_task ev = {
 		.hdr = hdr_of(sizeof(ev), TL_RAW_LLAMA_TASK, now),
@@ -361,7 +399,7 @@ static __always_inline void send_task(__u32 what, __s32 task, __s32 slot, __s32 
 		.parent = parent,
 	};
 
-	send_event(&ev.hdr, sizeof(ev));
+	send_event(c, &ev.hdr, sizeof(ev));
 }
 
 static __always_inline __u32 learn_task_size(__u64 bytes)
@@ -379,11 +417,12 @@ static __always_inline __u32 learn_task_size(__u64 bytes)
 SEC("?uprobe")
 int BPF_KPROBE(task_post, void *queue, void *tasks)
 {
-	__u64 start = bpf_ktime_get_ns(), range[2] = {}, at;
+	__u64 now = bpf_ktime_get_ns(), range[2] = {}, at;
+	struct cell *c = this_cell();
 	struct server_task t;
 	__u32 size;
 
-	if (bpf_probe_read_user(range, sizeof(range), tasks) || range[1] < range[0] + sizeof(t))
+	if (!c || bpf_probe_read_user(range, sizeof(range), tasks) || range[1] < range[0] + sizeof(t))
 		return 0;
 	size = learn_task_size(range[1] - range[0]);
 	at = range[0];
@@ -391,12 +430,12 @@ int BPF_KPROBE(task_post, void *queue, void *tasks)
 		if (at + sizeof(t) > range[1] || bpf_probe_read_user(&t, sizeof(t), (void *)at))
 			break;
 		if (t.id >= 0)
-			send_task(TL_TASK_POST, t.id, -1, t.id_parent, start);
+			send_task(c, now, TL_TASK_POST, t.id, -1, t.id_parent);
 		else
-			send_task(TL_TASK_CANCEL, t.id_target, -1, -1, start);
+			send_task(c, now, TL_TASK_CANCEL, t.id_target, -1, -1);
 		at += size;
 	}
-	count_hits(start, 1);
+	count_hit(c, now);
 	return 0;
 }
 
@@ -404,14 +443,17 @@ int BPF_KPROBE(task_post, void *queue, void *tasks)
 SEC("?uprobe")
 int BPF_KPROBE(task_launch, void *server, void *slot, void *task)
 {
-	__u64 start = bpf_ktime_get_ns();
+	__u64 now = bpf_ktime_get_ns();
+	struct cell *c = this_cell();
 	struct server_task t = {};
 	__s32 id = -1;
 
+	if (!c)
+		return 0;
 	bpf_probe_read_user(&id, sizeof(id), slot);
 	if (!bpf_probe_read_user(&t, sizeof(t), task))
-		send_task(TL_TASK_LAUNCH, t.id, id, t.id_parent, start);
-	count_hits(start, 1);
+		send_task(c, now, TL_TASK_LAUNCH, t.id, id, t.id_parent);
+	count_hit(c, now);
 	return 0;
 }
 
@@ -419,11 +461,14 @@ int BPF_KPROBE(task_launch, void *server, void *slot, void *task)
 SEC("?uprobe")
 int BPF_KPROBE(slot_release, void *slot)
 {
-	__u64 start = bpf_ktime_get_ns();
+	__u64 now = bpf_ktime_get_ns();
+	struct cell *c = this_cell();
 	__s32 id;
 
+	if (!c)
+		return 0;
 	if (!bpf_probe_read_user(&id, sizeof(id), slot))
-		send_task(TL_TASK_RELEASE, -1, id, -1, start);
-	count_hits(start, 1);
+		send_task(c, now, TL_TASK_RELEASE, -1, id, -1);
+	count_hit(c, now);
 	return 0;
 }

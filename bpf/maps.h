@@ -34,9 +34,11 @@ struct {
 	__type(value, struct cell);
 } cells SEC(".maps");
 
-/* The agent is woken once this much waits: it polls every 100 ms anyway, and a wakeup per event
- * would be paid by the target. Set before load. */
+/* The agent is woken once a CPU has sent this much: it polls every 100 ms anyway, and a wakeup per
+ * event would be paid by the target. Set before load. */
 const volatile __u32 wakeup_bytes = 256 << 10;
+
+enum { RUN_SAMPLE = 16 };	/* one run in so many is timed: reading the clock is not cheap */
 
 static __always_inline bool is_target(__u32 tgid)
 {
@@ -50,34 +52,26 @@ static __always_inline struct cell *this_cell(void)
 	return bpf_map_lookup_elem(&cells, &cpu);
 }
 
-static __always_inline void count_lost(__u16 kind)
+/* Our own cost, without bpf_stats: those time every run for every process of the host. The low bits
+ * of the clock pick the runs that are timed. */
+static __always_inline void count_run(struct cell *c, __u64 start_ns)
 {
-	struct cell *c = this_cell();
-
-	if (c)
-		cell_add_lost(c, kind, bpf_ktime_get_ns());
+	c->runs++;
+	if (start_ns % RUN_SAMPLE == 0)
+		c->run_ns += (bpf_ktime_get_ns() - start_ns) * RUN_SAMPLE;
 }
 
-/* Our own cost, without bpf_stats: those time every run for every process of the host. Counts
- * `weight` runs like the one since start_ns. */
-static __always_inline void count_run(__u64 start_ns, __u32 weight)
-{
-	struct cell *c = this_cell();
-
-	if (c) {
-		c->run_ns += (bpf_ktime_get_ns() - start_ns) * weight;
-		c->runs += weight;
-	}
-}
-
-static __always_inline void send_event(struct tl_hdr *ev, __u32 size)
+static __always_inline void send_event(struct cell *c, struct tl_hdr *ev, __u32 size)
 {
 	__u64 flags = BPF_RB_NO_WAKEUP;
 
-	if (bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) >= wakeup_bytes)
+	c->asleep_bytes += size;
+	if (c->asleep_bytes >= wakeup_bytes) {
+		c->asleep_bytes = 0;
 		flags = BPF_RB_FORCE_WAKEUP;
+	}
 	if (bpf_ringbuf_output(&events, ev, size, flags))
-		count_lost(ev->kind);
+		cell_add_lost(c, ev->kind, bpf_ktime_get_ns());
 }
 
 #endif

@@ -37,65 +37,86 @@ struct {
 	__type(value, __u8);
 } ports SEC(".maps");
 
-/* When a thread of a target entered the send call that it is in. */
+/* When a thread entered the send call that it is in, at the low bits of its tid. Two threads that
+ * share a place and are both in a call make one of them lose it: it is then as if the capture had
+ * begun in between. */
+enum { MAX_ENTRIES = 4096 };
+struct entry {
+	__u64 id, ns;
+};
 struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, __u64);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_ENTRIES);
+	__type(key, __u32);
+	__type(value, struct entry);
 } entries SEC(".maps");
+
+/* One run for a target. */
+struct run {
+	__u64 id;		/* tgid and tid */
+	__u64 now;
+	struct cell *cell;
+};
 
 /* ---- fd -> socket ---- */
 
 struct sock_id {
 	__u64 ino;
 	struct file *file;
-	struct sock *sk;
 	__u16 local_port, peer_port;
 	__u8 family, state;
+	__u8 peer_addr[16];
 };
+
+/* A struct is read in one call and its fields are picked out of the copy: a helper call costs more
+ * than the bytes. `end` is the last field that is wanted. */
+#define READ_UP_TO(buf, ptr, type, end) \
+	bpf_probe_read_kernel(buf, bpf_core_field_offset(type, end) + bpf_core_field_size(type, end), ptr)
+#define FIELD(buf, type, field) \
+	(*(typeof(((type *)0)->field) *)((buf) + bpf_core_field_offset(type, field)))
 
 /* False unless fd is a stream socket of a family we follow. */
 static __always_inline bool sock_of_fd(int fd, struct sock_id *ret)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct fdtable *fdt = task->files->fdt;
+	__u64 buf[16] = {};
 	struct file *file = NULL;
-	struct inode *inode;
-	struct socket *sock;
 	struct sock *sk;
+	void *b = buf;
 
-	if (fd < 0 || (__u32)fd >= fdt->max_fds)
+	READ_UP_TO(b, task->files->fdt, struct fdtable, fd);
+	if ((__u32)fd >= FIELD(b, struct fdtable, max_fds))
 		return false;
-	bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(fdt, fd) + fd);
-	inode = BPF_CORE_READ(file, f_inode);
-	if ((BPF_CORE_READ(inode, i_mode) & S_IFMT) != S_IFSOCK)
+	bpf_probe_read_kernel(&file, sizeof(file), FIELD(b, struct fdtable, fd) + fd);
+	READ_UP_TO(b, BPF_CORE_READ(file, f_inode), struct inode, i_ino);
+	if ((FIELD(b, struct inode, i_mode) & S_IFMT) != S_IFSOCK)
 		return false;
-	sock = BPF_CORE_READ(file, private_data);
-	if (BPF_CORE_READ(sock, type) != SOCK_STREAM)
+	ret->ino = FIELD(b, struct inode, i_ino);
+	READ_UP_TO(b, BPF_CORE_READ(file, private_data), struct socket, sk);
+	if (FIELD(b, struct socket, type) != SOCK_STREAM)
 		return false;
-	sk = BPF_CORE_READ(sock, sk);
+	sk = FIELD(b, struct socket, sk);
+	READ_UP_TO(b, sk, struct sock_common, skc_v6_daddr);
 	ret->file = file;
-	ret->sk = sk;
-	ret->ino = BPF_CORE_READ(inode, i_ino);
-	ret->family = BPF_CORE_READ(sk, __sk_common.skc_family);
-	ret->state = BPF_CORE_READ(sk, __sk_common.skc_state);
+	ret->family = FIELD(b, struct sock_common, skc_family);
+	ret->state = FIELD(b, struct sock_common, skc_state);
 	ret->local_port = ret->peer_port = 0;
-	if (ret->family == AF_UNIX)
+	__builtin_memset(ret->peer_addr, 0, sizeof(ret->peer_addr));
+	switch (ret->family) {
+	case AF_UNIX:
 		return true;
-	if (ret->family != AF_INET && ret->family != AF_INET6)
+	case AF_INET:
+		*(__u32 *)ret->peer_addr = FIELD(b, struct sock_common, skc_daddr);
+		break;
+	case AF_INET6:
+		*(struct in6_addr *)ret->peer_addr = FIELD(b, struct sock_common, skc_v6_daddr);
+		break;
+	default:
 		return false;
-	ret->local_port = BPF_CORE_READ(sk, __sk_common.skc_num);
-	ret->peer_port = __builtin_bswap16(BPF_CORE_READ(sk, __sk_common.skc_dport));
+	}
+	ret->local_port = FIELD(b, struct sock_common, skc_num);
+	ret->peer_port = __builtin_bswap16(FIELD(b, struct sock_common, skc_dport));
 	return true;
-}
-
-static __always_inline void peer_addr_of(struct sock *sk, __u16 family, __u8 *addr)
-{
-	if (family == AF_INET)
-		BPF_CORE_READ_INTO(addr, sk, __sk_common.skc_daddr);
-	else if (family == AF_INET6)
-		bpf_core_read(addr, 16, &sk->__sk_common.skc_v6_daddr);
 }
 
 /* struct file's reference count was f_count up to 6.12, then f_ref, which counts from 0. */
@@ -122,17 +143,16 @@ static __always_inline bool file_is_shared(struct file *file)
 	return BPF_CORE_READ(old, f_count.counter) > 1;
 }
 
-static __always_inline struct tl_hdr hdr_of(__u16 size, __u16 kind, __u64 ts_ns)
+static __always_inline struct tl_hdr hdr_of(const struct run *run, __u16 size, __u16 kind, __u64 ts_ns)
 {
-	__u64 id = bpf_get_current_pid_tgid();
-
-	return (struct tl_hdr){ size, kind, 0, id >> 32, (__u32)id, ts_ns };
+	return (struct tl_hdr){ size, kind, 0, run->id >> 32, (__u32)run->id, ts_ns };
 }
 
-static __always_inline void send_sock(const struct sock_id *s, int fd, __u8 what, __u8 how, __u64 now)
+static __always_inline void send_sock(const struct run *run, const struct sock_id *s, int fd, __u8 what,
+				      __u8 how)
 {
 	struct tl_raw_sock ev = {
-		.hdr = hdr_of(sizeof(ev), TL_RAW_SOCK, now),
+		.hdr = hdr_of(run, sizeof(ev), TL_RAW_SOCK, run->now),
 		.sock = s->ino,
 		.fd = fd,
 		.what = what,
@@ -143,8 +163,8 @@ static __always_inline void send_sock(const struct sock_id *s, int fd, __u8 what
 		.peer_port = s->peer_port,
 	};
 
-	peer_addr_of(s->sk, s->family, ev.peer_addr);
-	send_event(&ev.hdr, sizeof(ev));
+	__builtin_memcpy(ev.peer_addr, s->peer_addr, sizeof(ev.peer_addr));
+	send_event(run->cell, &ev.hdr, sizeof(ev));
 }
 
 /* ---- bytes ---- */
@@ -249,8 +269,8 @@ static __always_inline struct io io_of_call(struct pt_regs *regs, __u32 nr)
 	return io;
 }
 
-static __always_inline void send_net(const struct sock_id *id, const struct io *io, int fd,
-				     __u32 total, __u64 enter_ns, __u64 now, bool out)
+static __always_inline void send_net(const struct run *run, const struct sock_id *id, const struct io *io,
+				     int fd, __u32 total, __u64 enter_ns, bool out)
 {
 	__u32 cpu = bpf_get_smp_processor_id(), keep = head_bytes + tail_bytes, n;
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &cpu);
@@ -259,9 +279,9 @@ static __always_inline void send_net(const struct sock_id *id, const struct io *
 		return;
 	s->head = s->tail = 0;
 	s->ev = (struct tl_raw_net){
-		.hdr = hdr_of(0, TL_RAW_NET, enter_ns ? enter_ns : now),
+		.hdr = hdr_of(run, 0, TL_RAW_NET, enter_ns ? enter_ns : run->now),
 		.sock = id->ino,
-		.dur_ns = enter_ns ? now - enter_ns : 0,
+		.dur_ns = enter_ns ? run->now - enter_ns : 0,
 		.fd = fd,
 		.total = total,
 		.dir = out ? TL_OUT : TL_IN,
@@ -271,10 +291,12 @@ static __always_inline void send_net(const struct sock_id *id, const struct io *
 	};
 	if (out && !enter_ns)
 		s->ev.hdr.flags = TL_F_JOINED;
-	if (io->base)
-		copy_piece(io->base, 0, total, total);
-	else
+	if (!io->base)
 		copy_iov(io->iov, io->n_iov, total);
+	else if (total > keep)
+		copy_piece(io->base, 0, total, total);
+	else if (!bpf_probe_read_user(s->ev.data, total, (void *)io->base))
+		s->head = total;
 
 	/* A tail is one only if its end was reached. */
 	if (s->tail != total - cut_of(total, head_bytes, tail_bytes).tail_start)
@@ -289,23 +311,30 @@ static __always_inline void send_net(const struct sock_id *id, const struct io *
 	if (n > sizeof(s->ev) + keep + 7)
 		return;
 	s->ev.hdr.size = n;
-	send_event(&s->ev.hdr, n);
+	send_event(run->cell, &s->ev.hdr, n);
 }
 
-static __always_inline void io_done(struct pt_regs *regs, __u32 nr, long ret, __u64 now)
+static __always_inline struct entry *entry_of(const struct run *run)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
+	__u32 at = run->id % MAX_ENTRIES;
+
+	return bpf_map_lookup_elem(&entries, &at);
+}
+
+static __always_inline void io_done(const struct run *run, struct pt_regs *regs, __u32 nr, long ret)
+{
 	bool out = nr < 64 && NR_SENDS >> nr & 1;
 	int fd = SYS_ARG1(regs);
-	__u64 *entry, enter_ns = 0;
+	__u64 enter_ns = 0;
+	struct entry *entry;
 	struct sock_id id;
 	struct io io;
 
 	if (out) {
-		entry = bpf_task_storage_get(&entries, task, NULL, 0);
-		if (entry) {
-			enter_ns = *entry;
-			*entry = 0;
+		entry = entry_of(run);
+		if (entry && entry->id == run->id) {
+			enter_ns = entry->ns;
+			entry->id = 0;
 		}
 	}
 	if (ret < 0 && ret != -EPIPE && ret != -ECONNRESET)
@@ -313,48 +342,47 @@ static __always_inline void io_done(struct pt_regs *regs, __u32 nr, long ret, __
 	if (!sock_of_fd(fd, &id))
 		return;
 	if (ret < 0) {
-		send_sock(&id, fd, TL_SOCK_RESET, 0, now);
+		send_sock(run, &id, fd, TL_SOCK_RESET, 0);
 		return;
 	}
 	io = io_of_call(regs, nr);
 	if (ret == 0) {
 		/* also when only peeking: that is how servers notice that a client left */
 		if (!out && !io.empty && !(io.flags & MSG_ERRQUEUE))
-			send_sock(&id, fd, TL_SOCK_EOF, 0, now);
+			send_sock(run, &id, fd, TL_SOCK_EOF, 0);
 		return;
 	}
 	if (io.flags & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB))
 		return;		/* not taken from the stream */
 	if (io.flags & MSG_TRUNC)
 		io = (struct io){};	/* taken, but not copied */
-	send_net(&id, &io, fd, ret, enter_ns, now, out);
+	send_net(run, &id, &io, fd, ret, enter_ns, out);
 }
 
 /* ---- programs ---- */
 
-static __always_inline void call_entered(struct pt_regs *regs, __u64 nr, __u64 now)
+static __always_inline void call_entered(const struct run *run, struct pt_regs *regs, __u64 nr)
 {
+	struct entry *entry;
 	struct sock_id id;
-	__u64 *entry;
 	int fd;
 
 	if (NR_SENDS >> (nr & 63) & 1) {
-		entry = bpf_task_storage_get(&entries, bpf_get_current_task_btf(), NULL,
-					     BPF_LOCAL_STORAGE_GET_F_CREATE);
+		entry = entry_of(run);
 		if (entry)
-			*entry = now;
+			*entry = (struct entry){ run->id, run->now };
 		return;
 	}
 	fd = SYS_ARG1(regs);
 	if (!sock_of_fd(fd, &id))
 		return;
 	if (nr == NR_CLOSE)
-		send_sock(&id, fd, TL_SOCK_CLOSE, file_is_shared(id.file), now);
+		send_sock(run, &id, fd, TL_SOCK_CLOSE, file_is_shared(id.file));
 	else
-		send_sock(&id, fd, TL_SOCK_SHUTDOWN, SYS_ARG2(regs), now);
+		send_sock(run, &id, fd, TL_SOCK_SHUTDOWN, SYS_ARG2(regs));
 }
 
-static __always_inline void call_returned(struct pt_regs *regs, __u64 nr, long ret, __u64 now)
+static __always_inline void call_returned(const struct run *run, struct pt_regs *regs, __u64 nr, long ret)
 {
 	struct sock_id id;
 	struct tl_hdr hdr;
@@ -362,47 +390,59 @@ static __always_inline void call_returned(struct pt_regs *regs, __u64 nr, long r
 	switch (nr) {
 	case NR_ACCEPT:
 	case NR_ACCEPT4:
-		if (sock_of_fd(ret, &id))
-			send_sock(&id, ret, TL_SOCK_ACCEPT, 0, now);
+		if (ret >= 0 && sock_of_fd(ret, &id))
+			send_sock(run, &id, ret, TL_SOCK_ACCEPT, 0);
 		break;
 	case NR_CONNECT:
 		if ((ret == 0 || ret == -EINPROGRESS) && sock_of_fd(SYS_ARG1(regs), &id))
-			send_sock(&id, SYS_ARG1(regs), TL_SOCK_CONNECT, 0, now);
+			send_sock(run, &id, SYS_ARG1(regs), TL_SOCK_CONNECT, 0);
 		break;
 	case NR_IO_URING_SETUP:
-		hdr = hdr_of(sizeof(hdr), TL_RAW_IO_URING, now);
+		hdr = hdr_of(run, sizeof(hdr), TL_RAW_IO_URING, run->now);
 		if (ret >= 0)
-			send_event(&hdr, sizeof(hdr));
+			send_event(run->cell, &hdr, sizeof(hdr));
 		break;
 	default:
-		io_done(regs, nr, ret, now);
+		io_done(run, regs, nr, ret);
 	}
 }
 
 SEC("?tp_btf/sys_enter")
 int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 {
-	__u64 start;
+	struct run run;
 
-	if (!NR_WANT_ENTER((__u64)nr) || !is_target(bpf_get_current_pid_tgid() >> 32) ||
-	    !REGS_64BIT(regs))
+	if (!NR_WANT_ENTER((__u64)nr))
 		return 0;
-	start = bpf_ktime_get_ns();
-	call_entered(regs, nr, start);
-	count_run(start, 1);
+	run.id = bpf_get_current_pid_tgid();
+	if (!is_target(run.id >> 32) || !REGS_64BIT(regs))
+		return 0;
+	run.cell = this_cell();
+	if (!run.cell)
+		return 0;
+	run.now = bpf_ktime_get_ns();
+	call_entered(&run, regs, nr);
+	count_run(run.cell, run.now);
 	return 0;
 }
 
 SEC("?tp_btf/sys_exit")
 int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 {
-	__u64 nr = SYS_NR(regs), start;
+	__u64 nr = SYS_NR(regs);
+	struct run run;
 
-	if (!NR_WANT_EXIT(nr) || !is_target(bpf_get_current_pid_tgid() >> 32) || !REGS_64BIT(regs))
+	if (!NR_WANT_EXIT(nr))
 		return 0;
-	start = bpf_ktime_get_ns();
-	call_returned(regs, nr, ret, start);
-	count_run(start, 1);
+	run.id = bpf_get_current_pid_tgid();
+	if (!is_target(run.id >> 32) || !REGS_64BIT(regs))
+		return 0;
+	run.cell = this_cell();
+	if (!run.cell)
+		return 0;
+	run.now = bpf_ktime_get_ns();
+	call_returned(&run, regs, nr, ret);
+	count_run(run.cell, run.now);
 	return 0;
 }
 
@@ -411,8 +451,12 @@ int BPF_PROG(tcp_state, struct sock *sk, int old_state, int new_state)
 {
 	__u16 port = sk->__sk_common.skc_num;
 	struct tl_raw_tcp_state ev;
+	struct cell *cell;
 
 	if (sk->sk_protocol != IPPROTO_TCP || !bpf_map_lookup_elem(&ports, &port))
+		return 0;
+	cell = this_cell();
+	if (!cell)
 		return 0;
 	ev = (struct tl_raw_tcp_state){
 		.hdr = { sizeof(ev), TL_RAW_TCP_STATE, 0, 0, 0, bpf_ktime_get_ns() },
@@ -422,8 +466,11 @@ int BPF_PROG(tcp_state, struct sock *sk, int old_state, int new_state)
 		.peer_port = __builtin_bswap16(sk->__sk_common.skc_dport),
 		.family = sk->__sk_common.skc_family,
 	};
-	peer_addr_of(sk, ev.family, ev.peer_addr);
-	send_event(&ev.hdr, sizeof(ev));
+	if (ev.family == AF_INET)
+		*(__u32 *)ev.peer_addr = sk->__sk_common.skc_daddr;
+	else if (ev.family == AF_INET6)
+		bpf_core_read(ev.peer_addr, sizeof(ev.peer_addr), &sk->__sk_common.skc_v6_daddr);
+	send_event(cell, &ev.hdr, sizeof(ev));
 	return 0;
 }
 
@@ -435,19 +482,26 @@ static __always_inline void send_proc(struct task_struct *task, __u32 what, __u3
 		.parent = parent,
 		.exit_code = code,
 	};
+	struct cell *cell = this_cell();
 
-	send_event(&ev.hdr, sizeof(ev));
+	if (cell)
+		send_event(cell, &ev.hdr, sizeof(ev));
 }
 
+/* A new target that finds no room in the set is not captured: that is a loss. */
 SEC("?tp_btf/sched_process_fork")
 int BPF_PROG(proc_fork, struct task_struct *parent, struct task_struct *child)
 {
 	__u32 tgid = child->tgid, zero = 0;
+	struct cell *cell;
 
 	if (parent->tgid == tgid || !is_target(parent->tgid))
 		return 0;
-	if (bpf_map_update_elem(&targets, &tgid, &zero, BPF_ANY))
-		count_lost(TL_RAW_PROC);
+	if (bpf_map_update_elem(&targets, &tgid, &zero, BPF_ANY)) {
+		cell = this_cell();
+		if (cell)
+			cell_add_lost(cell, TL_RAW_PROC, bpf_ktime_get_ns());
+	}
 	send_proc(child, TL_PROC_FORK, parent->tgid, 0);
 	return 0;
 }

@@ -14,7 +14,7 @@
 enum {
 	DEFAULT_HEAD = 4096, MAX_HEAD = 32 << 10,
 	DEFAULT_TAIL = 1024, MAX_TAIL = 16 << 10,
-	DEFAULT_RING = 16 << 20, MIN_RING = 4096,
+	DEFAULT_RING = 16 << 20, MAX_RING = 1 << 30,
 	SCRATCH_HEAD = 8 + sizeof(struct tl_raw_net),	/* struct scratch of net.bpf.c */
 };
 
@@ -52,8 +52,7 @@ static int set_sizes(struct src_bpf *s)
 	return err ? err : bpf_map__set_value_size(net->maps.scratches, SCRATCH_HEAD + 2 * keep + 8);
 }
 
-/* Loads the programs of the system-wide rows, or only of those without which nothing works. */
-static int load_net(struct src_bpf *s, bool required_only)
+static int try_load(struct src_bpf *s, uint64_t rows)
 {
 	int err;
 
@@ -61,7 +60,7 @@ static int load_net(struct src_bpf *s, bool required_only)
 	if (!s->net)
 		return -errno;
 	for (size_t i = 0; i < n_probes; i++) {
-		if (system_wide(&probes[i]) && (probes[i].required || !required_only))
+		if (rows >> i & 1)
 			bpf_program__set_autoload(bpf_object__find_program_by_name(s->net->obj,
 						  probes[i].prog), true);
 	}
@@ -74,21 +73,47 @@ static int load_net(struct src_bpf *s, bool required_only)
 	return err;
 }
 
+/* Loads the programs of all system-wide rows; if that fails, of those that can be loaded one by one. */
+static int load_net(struct src_bpf *s)
+{
+	uint64_t rows = 0;
+	int err;
+
+	for (size_t i = 0; i < n_probes; i++)
+		rows |= (uint64_t)system_wide(&probes[i]) << i;
+	err = try_load(s, rows);
+	if (!err || err == -EPERM || err == -ENOMEM)
+		return err;
+	for (size_t i = 0; i < n_probes; i++) {
+		if (!system_wide(&probes[i]))
+			continue;
+		s->row_errs[i] = try_load(s, 1ull << i);
+		net_bpf__destroy(s->net);
+		s->net = NULL;
+		if (!s->row_errs[i])
+			continue;
+		if (probes[i].required)
+			return s->row_errs[i];
+		rows &= ~(1ull << i);
+	}
+	return try_load(s, rows);
+}
+
 static int attach_net(struct src_bpf *s)
 {
 	for (size_t i = 0; i < n_probes; i++) {
 		struct bpf_program *prog;
 
-		if (!system_wide(&probes[i]))
+		if (!system_wide(&probes[i]) || s->row_errs[i])
 			continue;
 		prog = bpf_object__find_program_by_name(s->net->obj, probes[i].prog);
-		if (!bpf_program__autoload(prog))
-			continue;
 		s->links[i] = bpf_program__attach(prog);
 		if (s->links[i])
 			s->on |= 1ull << i;
-		else if (probes[i].required)
-			return -errno;
+		else
+			s->row_errs[i] = -errno;
+		if (s->row_errs[i] && probes[i].required)
+			return s->row_errs[i];
 	}
 	return 0;
 }
@@ -126,17 +151,16 @@ int src_bpf__open(const struct src_bpf_opts *opts, struct src_bpf **ret, const c
 	s->opts = *opts;
 	s->opts.head_bytes = clamp(opts->head_bytes, DEFAULT_HEAD, MAX_HEAD);
 	s->opts.tail_bytes = clamp(opts->tail_bytes, DEFAULT_TAIL, MAX_TAIL);
-	s->opts.ring_bytes = clamp(opts->ring_bytes, DEFAULT_RING, 1u << 30);
+	s->opts.ring_bytes = clamp(opts->ring_bytes, DEFAULT_RING, MAX_RING);
 	s->links = calloc(n_probes, sizeof(*s->links));
-	if (!s->links)
+	s->row_errs = calloc(n_probes, sizeof(*s->row_errs));
+	if (!s->links || !s->row_errs)
 		goto fail;
 	libbpf_set_print(NULL);		/* what it would print, `why` says */
 	err = s->n_cpus = libbpf_num_possible_cpus();
 	if (err < 0)
 		goto fail;
-	err = load_net(s, false);
-	if (err)
-		err = load_net(s, true);
+	err = load_net(s);
 	if (err)
 		goto fail;
 	err = bpf_ring_open(s);
@@ -151,8 +175,7 @@ int src_bpf__open(const struct src_bpf_opts *opts, struct src_bpf **ret, const c
 	*ret = s;
 	return 0;
 fail:
-	if (err != -ENOMEM || s->links)
-		*why = why_not(err);
+	*why = why_not(err);
 	src_bpf__close(s);
 	return err;
 }
@@ -164,6 +187,7 @@ void src_bpf__close(struct src_bpf *s)
 	for (size_t i = 0; s->links && i < n_probes; i++)
 		bpf_link__destroy(s->links[i]);
 	free(s->links);
+	free(s->row_errs);
 	bpf_engines_close(s);
 	bpf_ring_close(s);
 	net_bpf__destroy(s->net);

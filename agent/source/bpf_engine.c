@@ -24,12 +24,15 @@ static int share_maps(const struct net_bpf *net, struct llama_bpf *llama)
 	return err ? err : bpf_map__reuse_fd(llama->maps.targets, bpf_map__fd(net->maps.targets));
 }
 
-static int load_llama(struct src_bpf *s)
+int bpf_engine_load(struct src_bpf *s)
 {
-	struct llama_bpf *llama = llama_bpf__open();
+	struct llama_bpf *llama;
 	struct bpf_program *prog;
 	int err;
 
+	if (s->llama)
+		return 0;
+	llama = llama_bpf__open();
 	if (!llama)
 		return -errno;
 	s->multi = bpf_uprobe_has_multi();
@@ -146,8 +149,11 @@ int src_bpf__attach_engine(struct src_bpf *s, uint32_t tgid, uint16_t engine, pr
 		return 0;
 	}
 	err = sites__find(tgid, engine, &sites);
-	if (!err && !s->llama)
-		err = load_llama(s);
+	if (!err) {
+		err = bpf_engine_load(s);
+		if (err)
+			sites__free(&sites);
+	}
 	if (err) {
 		say_all(engine, err, why_not(err, buf, sizeof(buf)), say, ctx);
 		return err;

@@ -26,6 +26,7 @@ struct src_bpf {
 	struct llama_bpf *llama;	/* NULL until an engine needs it */
 	bool multi;			/* its programs are for multi-uprobe links */
 	struct bpf_link **links;	/* of the system-wide rows, by row; NULL where off */
+	int *row_errs;			/* why a system-wide row is off */
 	struct bpf_engine *engines;
 	size_t n_engines;
 	struct ring_buffer *ring;
@@ -43,6 +44,7 @@ struct src_bpf {
 uint64_t bpf_now_ns(void);
 
 /* bpf_engine.c */
+int bpf_engine_load(struct src_bpf *s);	/* loads their programs, if that is not done yet */
 void bpf_engines_detach(struct src_bpf *s, uint32_t tgid);	/* 0: all */
 void bpf_engines_close(struct src_bpf *s);
 
