@@ -55,7 +55,8 @@ static uint32_t sum_of(const struct tl_block_hdr *hdr, const void *extra, const 
 
 	h.crc32 = 0;
 	sum = crc32(0, (const Bytef *)&h, sizeof(h));
-	sum = crc32(sum, extra, extra ? (uInt)(h.hdr_size - sizeof(h)) : 0);
+	if (extra)	/* crc32() of no bytes at NULL forgets what came before */
+		sum = crc32(sum, extra, (uInt)(h.hdr_size - sizeof(h)));
 	return (uint32_t)crc32(sum, stored, h.stored_bytes);
 }
 
