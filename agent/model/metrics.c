@@ -77,17 +77,24 @@ static uint8_t weaker(uint8_t a, uint8_t b)
 	return a > b ? a : b;
 }
 
-void request_metrics(const struct model_view *v, const struct rec_request *r, struct req_metrics *ret)
+void request_metrics(const struct model_view *v, const struct rec_request *r,
+		     struct req_metrics *ret)
 {
 	struct req_metrics m = {
-		.ttft_ns = -1, .tpot_ns = -1, .e2e_ns = -1, .queue_ns = -1, .prefill_ns = -1,
-		.decode_ns = -1, .before_submit_ns = -1, .delivery_ns = -1,
+		.ttft_ns = -1,
+		.tpot_ns = -1,
+		.e2e_ns = -1,
+		.queue_ns = -1,
+		.prefill_ns = -1,
+		.decode_ns = -1,
+		.before_submit_ns = -1,
+		.delivery_ns = -1,
 	};
 
 	(void)v;
 	m.prefill_ns = between(r, P_PREFILL_START, P_FIRST_TOKEN_ENGINE);
 	m.decode_ns = between(r, P_FIRST_TOKEN_ENGINE, P_LAST_TOKEN_ENGINE);
-	if (r->joined_late) {	/* what was before we came, and how much it was, is unknown */
+	if (r->joined_late) { /* what was before we came, and how much it was, is unknown */
 		*ret = m;
 		return;
 	}

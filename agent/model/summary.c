@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers over all requests: percentiles by selection, rates over interval unions, coverage. */
-#include "model/summary_priv.h"
 #include "base/pct.h"
+#include "model/summary_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 struct req_row {
 	struct req_metrics m;
 	int in_class, out_class;
-	bool counted;			/* error responses are not */
-	size_t token_gaps, chunk_gaps;	/* how many */
+	bool counted; /* error responses are not */
+	size_t token_gaps, chunk_gaps; /* how many */
 };
 
 struct work {
@@ -21,7 +21,9 @@ struct work {
 	struct req_row *rows;
 	uint64_t *token_gaps, *chunk_gaps;
 	uint64_t *scratch;
-	struct span { uint64_t t0, t1; } *lost;	/* sorted, joined */
+	struct span {
+		uint64_t t0, t1;
+	} * lost; /* sorted, joined */
 	size_t n_lost;
 };
 
@@ -76,7 +78,7 @@ static bool hit_by_loss(const struct work *w, uint64_t t0, uint64_t t1)
 {
 	size_t lo = 0, hi = w->n_lost;
 
-	while (lo < hi) {	/* the first span that ends at or behind t0 */
+	while (lo < hi) { /* the first span that ends at or behind t0 */
 		size_t mid = lo + (hi - lo) / 2;
 
 		if (w->lost[mid].t1 < t0)
@@ -153,8 +155,9 @@ static int collect_requests(struct work *w, struct summary *ret)
 	w->rows = calloc(v->n_requests ? v->n_requests : 1, sizeof(*w->rows));
 	w->token_gaps = gaps__new(max_token);
 	w->chunk_gaps = gaps__new(max_chunk);
-	w->scratch = gaps__new(max_token > max_chunk ? max_token : max_chunk > v->n_requests ?
-			       max_chunk : v->n_requests);
+	w->scratch = gaps__new(max_token > max_chunk	   ? max_token
+			       : max_chunk > v->n_requests ? max_chunk
+							   : v->n_requests);
 	if (!w->rows || !w->token_gaps || !w->chunk_gaps || !w->scratch)
 		return -ENOMEM;
 	for (size_t i = 0; i < v->n_requests; i++) {
@@ -169,7 +172,8 @@ static int collect_requests(struct work *w, struct summary *ret)
 			continue;
 		for (size_t j = 0; j < r->n_seqs; j++)
 			row->token_gaps += sequence_gaps(w, &v->seqs[r->seqs[j]],
-					w->token_gaps + n_token + row->token_gaps, ret);
+							 w->token_gaps + n_token + row->token_gaps,
+							 ret);
 		row->chunk_gaps = chunk_gaps(w, r, w->chunk_gaps + n_chunk, ret);
 		n_token += row->token_gaps;
 		n_chunk += row->chunk_gaps;
@@ -329,8 +333,8 @@ static void count_steps(const struct model_view *v, struct summary *ret)
 				matched += m->n_tokens;
 		}
 	}
-	ret->matched_tokens_pct = ret->tokens_in_steps ?
-		100.0 * (double)matched / (double)ret->tokens_in_steps : -1;
+	ret->matched_tokens_pct =
+		ret->tokens_in_steps ? 100.0 * (double)matched / (double)ret->tokens_in_steps : -1;
 }
 
 int summarise(const struct model_view *v, struct summary *ret)

@@ -19,7 +19,8 @@ struct req_metrics {
 	uint8_t queue_prov;		/* PROV_INFERRED when submit was not seen */
 	uint8_t tpot_prov;
 };
-void request_metrics(const struct model_view *v, const struct rec_request *r, struct req_metrics *ret);
+void request_metrics(const struct model_view *v, const struct rec_request *r,
+		     struct req_metrics *ret);
 
 /* The first and the last thing that is known of a request, whatever it is; 0: nothing is. For a
  * request that was joined late the first one is where we came in, not where it began. */
@@ -53,7 +54,7 @@ struct summary {
 	size_t n_bins;
 	size_t n_state[5];		/* by enum req_state */
 	uint64_t steps_seen, steps_with_members;
-	double matched_tokens_pct;	/* tokens in steps that are joined to a request; < 0: no steps */
+	double matched_tokens_pct;	/* tokens in steps joined to a request; < 0: no steps */
 	uint64_t tokens_in_steps;
 	size_t n_joins[5];		/* sequences by enum join_method */
 	size_t n_non_streaming;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Busy time and batch size: unions of intervals, and sizes weighted by how long they lasted. */
-#include "model/summary_priv.h"
 #include "base/util.h"
+#include "model/summary_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIN_BIN_NS = 1000000 };	/* more bins than that show noise */
+enum { MIN_BIN_NS = 1000000 }; /* more bins than that show noise */
 
-/* The intervals to add up, ordered by begin. They are the model's own steps where these are in order
- * (always, unless engines overlap), else a sorted copy. */
+/* The intervals to add up, ordered by begin: the model's own steps where these are in order (always,
+ * unless engines overlap), else a sorted copy. */
 struct intervals {
 	const struct rec_step *v;
 	size_t n;
@@ -61,7 +61,8 @@ static int intervals_of_requests(const struct model_view *v, struct intervals *r
 
 		if (!t0)
 			continue;
-		ret->copy[ret->n++] = (struct rec_step){ .t0_ns = t0, .t1_ns = request_last_ns(r),
+		ret->copy[ret->n++] = (struct rec_step){ .t0_ns = t0,
+							 .t1_ns = request_last_ns(r),
 							 .engine = r->engine };
 		if (r->engine >= ret->n_engines)
 			ret->n_engines = r->engine + 1;
@@ -138,7 +139,8 @@ static void add_up(const struct model_view *v, const struct intervals *in, uint6
 		   uint64_t *ns_at_size, struct summary *ret)
 {
 	struct bin_sums sums[ARRAY_SIZE(ret->bins)] = { { 0 } };
-	uint64_t width = v->t1_ns > v->t0_ns ? (v->t1_ns - v->t0_ns) / ARRAY_SIZE(ret->bins) + 1 : 0;
+	uint64_t width = v->t1_ns > v->t0_ns ? (v->t1_ns - v->t0_ns) / ARRAY_SIZE(ret->bins) + 1
+					     : 0;
 	uint64_t total = 0;
 	double members = 0;
 

@@ -58,7 +58,8 @@ static uint64_t tokens_of(const struct crowd *c, size_t i, bool prefill)
 }
 
 /* Largest share first. Returns the length of the text. */
-static int names(const struct crowd *c, const struct model_view *v, bool prefill, char *buf, size_t size)
+static int names(const struct crowd *c, const struct model_view *v, bool prefill, char *buf,
+		 size_t size)
 {
 	uint64_t below = UINT64_MAX;
 	size_t shown = 0, n = 0, at_seq = 0;

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_CANDIDATES = 8 };	/* that a message names */
+enum { MAX_CANDIDATES = 8 }; /* that a message names */
 
 /* How well does an id fit? 2: equal, 1: begins so, 0: not. */
 static int id_fits(const char *id, const char *what, size_t len)
@@ -42,8 +42,8 @@ static bool find_number(const struct model_view *v, const char *what, size_t *re
 	return false;
 }
 
-static void list_candidates(const struct model_view *v, const char *what, int fit, size_t n, char *why,
-			    size_t size)
+static void list_candidates(const struct model_view *v, const char *what, int fit, size_t n,
+			    char *why, size_t size)
 {
 	size_t len = strlen(what), named = 0;
 	int at = snprintf(why, size, "'%.80s' is the begin of %zu requests:", what, n);
@@ -84,7 +84,8 @@ int find_request(const struct model_view *v, const char *what, size_t *ret, char
 		}
 	}
 	if (v->n_requests)
-		snprintf(why, size, "no request '%.80s'; there are r%u to r%u, see 'tokenlag report'", what,
+		snprintf(why, size,
+			 "no request '%.80s'; there are r%u to r%u, see 'tokenlag report'", what,
 			 v->requests[0].req, v->requests[v->n_requests - 1].req);
 	else
 		snprintf(why, size, "no request '%.80s': the recording holds no requests", what);

@@ -189,8 +189,10 @@ static void write_self(struct jsonw *w, const struct model_view *v, const struct
 	jsonw__object(w);
 	json_ms(w, "agent_cpu_ms", c ? (int64_t)c->agent_cpu_ns : -1);
 	json_ms(w, "bpf_ms", bpf_known ? (int64_t)c->bpf_ns : -1);
-	json_double(w, "bpf_ns_per_token", bpf_known && s->output_tokens ?
-		    (double)c->bpf_ns / (double)s->output_tokens : 0, bpf_known && s->output_tokens);
+	json_double(w, "bpf_ns_per_token",
+		    bpf_known && s->output_tokens ? (double)c->bpf_ns / (double)s->output_tokens
+						  : 0,
+		    bpf_known && s->output_tokens);
 	json_ms(w, "attach_ms", c && c->attach_ns ? (int64_t)c->attach_ns : -1);
 	json_ms(w, "detach_ms", c && c->detach_ns ? (int64_t)c->detach_ns : -1);
 	jsonw__key(w, "rss_bytes");
@@ -366,7 +368,8 @@ static void write_steps(struct jsonw *w, const struct model_view *v)
 	jsonw__end_array(w);
 }
 
-int json_report(const struct model_view *v, const struct summary *s, const struct json_opts *o, FILE *out)
+int json_report(const struct model_view *v, const struct summary *s, const struct json_opts *o,
+		FILE *out)
 {
 	struct jsonw w;
 	int err;

@@ -8,11 +8,12 @@
 #include <stdio.h>
 
 struct json_opts {
-	bool no_steps;		/* leave out "steps" and the steps of sequences: they are the bulk */
+	bool no_steps;		/* leave out "steps", also of sequences: they are the bulk */
 	bool no_self;		/* leave out "self", the only part that a replay may change */
 };
 
 /* Writes one line. Returns 0 or -errno. */
-int json_report(const struct model_view *v, const struct summary *s, const struct json_opts *o, FILE *out);
+int json_report(const struct model_view *v, const struct summary *s, const struct json_opts *o,
+		FILE *out);
 
 #endif

@@ -49,7 +49,8 @@ static uint8_t of_difference(const struct rec_request *r, enum point a, enum poi
 	return r->prov[a] > r->prov[b] ? r->prov[a] : r->prov[b];
 }
 
-static void write_provenance(struct jsonw *w, const struct rec_request *r, const struct req_metrics *m)
+static void write_provenance(struct jsonw *w, const struct rec_request *r,
+			     const struct req_metrics *m)
 {
 	jsonw__key(w, "provenance");
 	jsonw__object(w);
@@ -57,7 +58,8 @@ static void write_provenance(struct jsonw *w, const struct rec_request *r, const
 	write_prov(w, "cached_tokens", r->cached.prov);
 	write_prov(w, "output_tokens", r->output.prov);
 	write_prov(w, "reasoning_tokens", r->reasoning.prov);
-	write_prov(w, "ttft_ms", of_difference(r, P_REQ_FIRST_BYTE, P_FIRST_TOKEN_WIRE, m->ttft_ns));
+	write_prov(w, "ttft_ms",
+		   of_difference(r, P_REQ_FIRST_BYTE, P_FIRST_TOKEN_WIRE, m->ttft_ns));
 	write_prov(w, "tpot_ms", m->tpot_ns < 0 ? PROV_NONE : m->tpot_prov);
 	write_prov(w, "e2e_ms", of_difference(r, P_REQ_FIRST_BYTE, P_DONE, m->e2e_ns));
 	write_prov(w, "queue_ms", m->queue_prov);

@@ -9,21 +9,28 @@
 #include <string.h>
 
 const struct definition definitions[] = {
-	{ "ttft", "first_token_wire - req_first_byte; streamed requests that were seen from their begin" },
-	{ "tpot", "(last_token_wire - first_token_wire) / (output_tokens - 1); streamed, one answer, "
-		  "at least 2 tokens" },
-	{ "itl_token", "end of a step that gave a sequence output - end of the step before that did; "
-		       "one gap per step, whatever the number of tokens in it" },
-	{ "itl_chunk", "begin of the write of a chunk with a token - begin of the write of the chunk "
-		       "with a token before it; a chunk may hold several tokens" },
+	{ "ttft",
+	  "first_token_wire - req_first_byte; streamed requests that were seen from their begin" },
+	{ "tpot",
+	  "(last_token_wire - first_token_wire) / (output_tokens - 1); streamed, one answer, "
+	  "at least 2 tokens" },
+	{ "itl_token",
+	  "end of a step that gave a sequence output - end of the step before that did; "
+	  "one gap per step, whatever the number of tokens in it" },
+	{ "itl_chunk",
+	  "begin of the write of a chunk with a token - begin of the write of the chunk "
+	  "with a token before it; a chunk may hold several tokens" },
 	{ "e2e", "done - req_first_byte; streamed or not" },
-	{ "queue", "prefill_start - submit; where submit was not seen: prefill_start - req_last_byte" },
+	{ "queue",
+	  "prefill_start - submit; where submit was not seen: prefill_start - req_last_byte" },
 	{ "prefill", "first_token_engine - prefill_start" },
 	{ "decode", "last_token_engine - first_token_engine" },
-	{ "output_tokens_per_s.wall", "output tokens in the capture / (end of the last request - begin "
-				      "of the first)" },
-	{ "output_tokens_per_s.busy", "output tokens in the capture / union of the engine's steps (of "
-				      "its requests where no step was seen), summed over engines" },
+	{ "output_tokens_per_s.wall",
+	  "output tokens in the capture / (end of the last request - begin "
+	  "of the first)" },
+	{ "output_tokens_per_s.busy",
+	  "output tokens in the capture / union of the engine's steps (of "
+	  "its requests where no step was seen), summed over engines" },
 	{ NULL, NULL },
 };
 
@@ -33,7 +40,9 @@ static const char *const finish_names[] = {
 static const char *const api_names[] = {
 	"other", "chat", "completions", "responses", "messages", "llama", "embeddings", "ollama",
 };
-static const char *const method_names[] = { NULL, "GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS" };
+static const char *const method_names[] = {
+	NULL, "GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS"
+};
 static const char *const where_names[] = { "unknown", "ring", "scratch", "parser", "limit" };
 
 const char *finish_name(uint8_t finish)
@@ -94,7 +103,8 @@ static const char *end_reason(const struct rec_request *r, char *buf, size_t siz
 	case TL_END_CLIENT:
 		if (!r->n_chunks)
 			return "the client went away before the first token";
-		snprintf(buf, size, "the client went away after %zu chunks with tokens", r->n_chunks);
+		snprintf(buf, size, "the client went away after %zu chunks with tokens",
+			 r->n_chunks);
 		return buf;
 	default:
 		return "";
@@ -115,7 +125,8 @@ const char *request_reason(const struct rec_request *r, char *buf, size_t size)
 		why = end_reason(r, tmp, sizeof(tmp));
 	}
 	if (r->joined_late)
-		snprintf(buf, size, "was under way when the capture began%s%s", *why ? "; " : "", why);
+		snprintf(buf, size, "was under way when the capture began%s%s", *why ? "; " : "",
+			 why);
 	else
 		snprintf(buf, size, "%s", why);
 	return buf;
@@ -148,7 +159,8 @@ static struct counted n_requests(size_t n, const char *one, const char *many)
 {
 	struct counted c;
 
-	snprintf(c.text, sizeof(c.text), "%zu request%s %s", n, n == 1 ? "" : "s", n == 1 ? one : many);
+	snprintf(c.text, sizeof(c.text), "%zu request%s %s", n, n == 1 ? "" : "s",
+		 n == 1 ? one : many);
 	return c;
 }
 
@@ -160,7 +172,8 @@ static double ms_since(const struct model_view *v, uint64_t ns)
 static void note_losses(const struct model_view *v, const struct summary *s, const struct say *to)
 {
 	static const char *const why[] = {
-		[0] = "for an unknown reason", [TL_LOST_RING] = "the kernel's ring buffer was full",
+		[0] = "for an unknown reason",
+		[TL_LOST_RING] = "the kernel's ring buffer was full",
 		[TL_LOST_SCRATCH] = "a table of the kernel side was full",
 		[TL_LOST_PARSER] = "bytes that fit no protocol we know",
 		[TL_LOST_LIMIT] = "a bounded table of the agent was full",
@@ -186,11 +199,15 @@ static void note_losses(const struct model_view *v, const struct summary *s, con
 			    why[w]);
 	}
 	if (s->n_gaps_lost)
-		say(to, "%zu gaps between tokens are left out, because events were lost inside them",
+		say(to,
+		    "%zu gaps between tokens are left out, because events were lost inside them",
 		    s->n_gaps_lost);
 	if (v->n_unknown)
-		say(to, "%" PRIu64 " events of unknown kinds were skipped: the recording is from a newer "
-		    "version", v->n_unknown);
+		say(to,
+		    "%" PRIu64
+		    " events of unknown kinds were skipped: the recording is from a newer "
+		    "version",
+		    v->n_unknown);
 	if (v->n_requests_not_kept)
 		say(to, "%" PRIu64 " requests beyond the limit of %zu are counted only",
 		    v->n_requests_not_kept, v->n_requests);
@@ -260,7 +277,8 @@ static void count_request(const struct model_view *v, const struct rec_request *
 	count_chunks(r, c);
 }
 
-static void note_requests(const struct summary *s, const struct request_counts *c, const struct say *to)
+static void note_requests(const struct summary *s, const struct request_counts *c,
+			  const struct say *to)
 {
 	if (c->late)
 		say(to, "%s under way when the capture began: gaps only, no TTFT, TPOT or e2e",
@@ -271,7 +289,8 @@ static void note_requests(const struct summary *s, const struct request_counts *
 	if (c->lost_sync)
 		say(to, "%s not followed to the end", n_requests(c->lost_sync, "was", "were").text);
 	if (s->n_non_streaming)
-		say(to, "%s not streamed: no TTFT, TPOT or gaps on the wire, engine-side points only",
+		say(to,
+		    "%s not streamed: no TTFT, TPOT or gaps on the wire, engine-side points only",
 		    n_requests(s->n_non_streaming, "was", "were").text);
 	if (c->aborted_early)
 		say(to, "%s aborted before the first token: that wait is in no percentile of TTFT",
@@ -280,17 +299,26 @@ static void note_requests(const struct summary *s, const struct request_counts *
 		say(to, "%s in an error: not in any percentile",
 		    n_requests(s->n_state[REQ_ERROR], "ended", "ended").text);
 	if (c->parallel)
-		say(to, "%s for several answers at once (n > 1): no TPOT and no gaps between chunks, "
-		    "these would mix the answers", n_requests(c->parallel, "asked", "asked").text);
+		say(to,
+		    "%s for several answers at once (n > 1): no TPOT and no gaps between chunks, "
+		    "these would mix the answers",
+		    n_requests(c->parallel, "asked", "asked").text);
 	if (c->uneven_chunks)
-		say(to, "%" PRIu64 " tokens left in %" PRIu64 " chunks: gaps between chunks are not gaps "
-		    "between tokens", c->tokens, c->chunks);
+		say(to,
+		    "%" PRIu64 " tokens left in %" PRIu64
+		    " chunks: gaps between chunks are not gaps "
+		    "between tokens",
+		    c->tokens, c->chunks);
 	if (s->n_multi_token_steps)
-		say(to, "%zu times a step gave a sequence several tokens at once: ITL counts one gap per "
-		    "step, TPOT is per token", s->n_multi_token_steps);
+		say(to,
+		    "%zu times a step gave a sequence several tokens at once: ITL counts one gap "
+		    "per step, TPOT is per token",
+		    s->n_multi_token_steps);
 	if (c->inferred_queue)
-		say(to, "queue of %s counted from req_last_byte, as submit was not seen: it includes "
-		    "parsing and tokenizing", n_requests(c->inferred_queue, "is", "is").text);
+		say(to,
+		    "queue of %s counted from req_last_byte, as submit was not seen: it includes "
+		    "parsing and tokenizing",
+		    n_requests(c->inferred_queue, "is", "is").text);
 }
 
 static void note_steps(const struct model_view *v, const struct summary *s,
@@ -314,7 +342,8 @@ static void note_steps(const struct model_view *v, const struct summary *s,
 		say(to, "%s joined to a sequence by token counts: no other pairing fits",
 		    n_requests(c->by_counts, "is", "are").text);
 	if (c->by_order)
-		say(to, "%s joined to a sequence by order of arrival: other pairings fit too, see join",
+		say(to,
+		    "%s joined to a sequence by order of arrival: other pairings fit too, see join",
 		    n_requests(c->by_order, "is", "are").text);
 	if (s->steps_seen && s->matched_tokens_pct >= 0 && s->matched_tokens_pct < 99.95)
 		say(to, "%.1f %% of the tokens in steps belong to no request that was seen",

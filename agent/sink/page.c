@@ -9,12 +9,13 @@
 #include <stdarg.h>
 #include <string.h>
 
-enum { GLUE = 1 };	/* a space at which no line ends */
+enum { GLUE = 1 }; /* a space at which no line ends */
 
 void page__init(struct page *p, const struct text_opts *o, FILE *out)
 {
-	*p = (struct page){ .out = out, .width = o->width ? o->width : 100, .color = o->color,
-			    .utf8 = o->utf8 };
+	*p = (struct page){
+		.out = out, .width = o->width ? o->width : 100, .color = o->color, .utf8 = o->utf8
+	};
 	if (p->width < 60)
 		p->width = 60;
 }
@@ -30,8 +31,8 @@ int page__finish(struct page *p)
 void page__style(struct page *p, enum page_style style)
 {
 	static const char *const codes[] = {
-		[STYLE_PLAIN] = "\33[0m", [STYLE_BOLD] = "\33[1m", [STYLE_DIM] = "\33[2m",
-		[STYLE_WAIT] = "\33[33m", [STYLE_PREFILL] = "\33[34m", [STYLE_DECODE] = "\33[32m",
+		[STYLE_PLAIN] = "\33[0m",  [STYLE_BOLD] = "\33[1m",	[STYLE_DIM] = "\33[2m",
+		[STYLE_WAIT] = "\33[33m",  [STYLE_PREFILL] = "\33[34m", [STYLE_DECODE] = "\33[32m",
 		[STYLE_OTHER] = "\33[36m", [STYLE_BAD] = "\33[31m",
 	};
 
@@ -51,7 +52,8 @@ int utf8_width(const char *s)
 /* Numbers are not parted from their units. */
 static void glue_units(char *text)
 {
-	static const char *const units[] = { "ms", "us", "ns", "s", "%", "MB", "kB", "tok/s", "tokens" };
+	static const char *const units[] = { "ms", "us", "ns",	  "s",	   "%",
+					     "MB", "kB", "tok/s", "tokens" };
 
 	for (char *s = strchr(text, ' '); s; s = strchr(s + 1, ' ')) {
 		bool number = s > text && s[-1] >= '0' && s[-1] <= '9';
@@ -137,15 +139,18 @@ void page__spark(struct page *p, const double *values, size_t n, double max)
 	}
 }
 
-int page__bar(struct page *p, int cells, uint64_t t0, uint64_t t1, uint64_t span, enum page_style style)
+int page__bar(struct page *p, int cells, uint64_t t0, uint64_t t1, uint64_t span,
+	      enum page_style style)
 {
 	static const char *const blocks[] = {
-		[STYLE_PLAIN] = "█", [STYLE_BOLD] = "█", [STYLE_DIM] = "▒", [STYLE_WAIT] = "░",
-		[STYLE_PREFILL] = "▓", [STYLE_DECODE] = "█", [STYLE_OTHER] = "▒", [STYLE_BAD] = "?",
+		[STYLE_PLAIN] = "█", [STYLE_BOLD] = "█",    [STYLE_DIM] = "▒",
+		[STYLE_WAIT] = "░",  [STYLE_PREFILL] = "▓", [STYLE_DECODE] = "█",
+		[STYLE_OTHER] = "▒", [STYLE_BAD] = "?",
 	};
 	static const char ascii[] = {
-		[STYLE_PLAIN] = '#', [STYLE_BOLD] = '#', [STYLE_DIM] = '-', [STYLE_WAIT] = '.',
-		[STYLE_PREFILL] = 'P', [STYLE_DECODE] = '#', [STYLE_OTHER] = '-', [STYLE_BAD] = '?',
+		[STYLE_PLAIN] = '#', [STYLE_BOLD] = '#',    [STYLE_DIM] = '-',
+		[STYLE_WAIT] = '.',  [STYLE_PREFILL] = 'P', [STYLE_DECODE] = '#',
+		[STYLE_OTHER] = '-', [STYLE_BAD] = '?',
 	};
 	int from, to;
 

@@ -27,7 +27,7 @@ void page__init(struct page *p, const struct text_opts *o, FILE *out);
 /* Returns 0 or -errno of what was written so far. */
 int page__finish(struct page *p);
 
-void page__style(struct page *p, enum page_style style);	/* until the next call; PLAIN ends */
+void page__style(struct page *p, enum page_style style); /* until the next call; PLAIN ends */
 
 /* A paragraph: `label` padded to `indent` columns, then the text, wrapped and indented as far. */
 void page__para(struct page *p, const char *label, int indent, const char *fmt, ...)
@@ -44,7 +44,8 @@ void page__spark(struct page *p, const double *values, size_t n, double max);
 
 /* One bar on an axis of `cells` columns that stands for [0, span): from t0 to t1, at least a cell.
  * Returns the column where it ends. */
-int page__bar(struct page *p, int cells, uint64_t t0, uint64_t t1, uint64_t span, enum page_style style);
+int page__bar(struct page *p, int cells, uint64_t t0, uint64_t t1, uint64_t span,
+	      enum page_style style);
 
 enum { CELL_LEN = 24 };
 /* ms with three digits or all of them before the point: "0.53" "41.2" "380" "12345"; < 0: "-". */

@@ -11,13 +11,16 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { LABEL = 10 };	/* columns of the labels at the left */
+enum { LABEL = 10 }; /* columns of the labels at the left */
 
 /* ---- the answer ---- */
 
 static const char *states_text(const struct summary *s, char *buf, size_t size)
 {
-	const struct { size_t n; const char *what; } others[] = {
+	const struct {
+		size_t n;
+		const char *what;
+	} others[] = {
 		{ s->n_state[REQ_ABORTED], "aborted by the client" },
 		{ s->n_state[REQ_ERROR], s->n_state[REQ_ERROR] == 1 ? "error" : "errors" },
 		{ s->n_state[REQ_TRUNCATED], "truncated" },
@@ -76,8 +79,11 @@ static int worst_text(const struct model_view *v, char *buf, size_t size)
 	else
 		snprintf(buf, size, "; %s of the worst TTFT (r%u, %s) is %s (%s)",
 			 2 * t.ttft_ns[part] > (uint64_t)ttft ? "most" : "the largest part",
-			 t.r->req, total, part == PART_DELIVERY ? "delivery of the first token" :
-			 part_names[part], share);
+			 t.r->req, total,
+			 part == PART_DELIVERY	? "delivery of the first token"
+			 : part == PART_PREFILL ? "its own prefill"
+						: part_names[part],
+			 share);
 	trace__free(&t);
 	return 0;
 }
@@ -91,16 +97,20 @@ static int write_answer(struct page *p, const struct model_view *v, const struct
 		return err;
 	page__style(p, STYLE_BOLD);
 	if (!v->n_requests) {
-		page__para(p, "", 0, "No request to an LLM API was seen in %s; is there traffic, and does "
-			   "it go to the ports below?", units_ns(p50, v->t1_ns - v->t0_ns));
+		page__para(p, "", 0,
+			   "No request to an LLM API was seen in %s; is there traffic, and does "
+			   "it go to the ports below?",
+			   units_ns(p50, v->t1_ns - v->t0_ns));
 	} else {
 		if (s->all.ttft.n)
 			snprintf(ttft, sizeof(ttft), "; TTFT p50 %s, p99 %s",
 				 units_ns(p50, s->all.ttft.p50), units_ns(p99, s->all.ttft.p99));
 		if (s->all.tpot.n)
-			snprintf(tpot, sizeof(tpot), "; TPOT p50 %s", units_ns(p50, s->all.tpot.p50));
-		page__para(p, "", 0, "%zu of %zu requests complete%s%s%s%s.", s->n_state[REQ_COMPLETE],
-			   v->n_requests, states_text(s, states, sizeof(states)), ttft, tpot, worst);
+			snprintf(tpot, sizeof(tpot), "; TPOT p50 %s",
+				 units_ns(p50, s->all.tpot.p50));
+		page__para(p, "", 0, "%zu of %zu requests complete%s%s%s%s.",
+			   s->n_state[REQ_COMPLETE], v->n_requests,
+			   states_text(s, states, sizeof(states)), ttft, tpot, worst);
 	}
 	page__style(p, STYLE_PLAIN);
 	return 0;
@@ -132,17 +142,19 @@ static void write_seen(struct page *p, const struct model_view *v, const struct 
 		snprintf(others, sizeof(others), " and %" PRIu64 " others such as /health",
 			 v->n_other_requests);
 	if (s->steps_seen)
-		snprintf(steps, sizeof(steps), "%" PRIu64 " engine steps, %.1f %% of their %" PRIu64
-			 " tokens belong to a request that was seen", s->steps_seen,
-			 rounded_down(s->matched_tokens_pct), s->tokens_in_steps);
+		snprintf(steps, sizeof(steps),
+			 "%" PRIu64 " engine steps, %.1f %% of their %" PRIu64
+			 " tokens belong to a request that was seen",
+			 s->steps_seen, rounded_down(s->matched_tokens_pct), s->tokens_in_steps);
 	page__style(p, v->n_lost_events ? STYLE_BAD : STYLE_PLAIN);
-	page__para(p, "seen", LABEL, "%" PRIu64 " events, %s; %zu requests%s; %s", v->n_events, lost,
-		   v->n_requests, others, steps);
+	page__para(p, "seen", LABEL, "%" PRIu64 " events, %s; %zu requests%s; %s", v->n_events,
+		   lost, v->n_requests, others, steps);
 	page__style(p, STYLE_PLAIN);
 	if (v->n_lost_events && v->n_lost)
-		page__para(p, "lost", LABEL, "between %.1f and %.1f ms: figures of that time are "
-			   "incomplete", (double)(since - v->t0_ns) / 1e6,
-			   (double)(until - v->t0_ns) / 1e6);
+		page__para(p, "lost", LABEL,
+			   "between %.1f and %.1f ms: figures of that time are "
+			   "incomplete",
+			   (double)(since - v->t0_ns) / 1e6, (double)(until - v->t0_ns) / 1e6);
 }
 
 static void write_cost(struct page *p, const struct model_view *v, const struct summary *s)
@@ -164,7 +176,8 @@ static void write_cost(struct page *p, const struct model_view *v, const struct 
 	if (c->detach_ns)
 		snprintf(detached, sizeof(detached), ", detach %s", units_ns(detach, c->detach_ns));
 	page__para(p, "cost", LABEL, "agent %s of CPU (%.2f %% of a core), %s; %s; attach %s%s",
-		   units_ns(cpu, c->agent_cpu_ns), span > 0 ? 100 * (double)c->agent_cpu_ns / span : 0,
+		   units_ns(cpu, c->agent_cpu_ns),
+		   span > 0 ? 100 * (double)c->agent_cpu_ns / span : 0,
 		   units_bytes(rss, c->rss_bytes), per_token,
 		   c->attach_ns ? units_ns(attach, c->attach_ns) : "not known", detached);
 }
@@ -180,9 +193,10 @@ static void write_engines(struct page *p, const struct model_view *v)
 			at += snprintf(ports + at, sizeof(ports) - (size_t)at, "%s%u",
 				       at ? " " : ", port ", e->ports[k]);
 		page__para(p, "engine", LABEL, "pid %u: %s %s%s%s%s%s%s%s; steps: %s", e->hdr.tgid,
-			   engine_kind_name(e->engine), e->version[0] ? e->version : "(version unknown)",
-			   e->role[0] ? ", " : "", e->role, ports, e->tiers ? "," : "",
-			   e->tiers & TL_T0 ? " T0" : "", e->tiers & TL_T1 ? " T1" : "",
+			   engine_kind_name(e->engine),
+			   e->version[0] ? e->version : "(version unknown)", e->role[0] ? ", " : "",
+			   e->role, ports, e->tiers ? "," : "", e->tiers & TL_T0 ? " T0" : "",
+			   e->tiers & TL_T1 ? " T1" : "",
 			   e->step_source[0] ? e->step_source : "not seen");
 	}
 	if (!v->n_engines)
@@ -196,18 +210,19 @@ static void write_capture(struct page *p, const struct model_view *v)
 
 	units_ns(span, v->t1_ns - v->t0_ns);
 	if (h)
-		page__para(p, "capture", LABEL, "%s on %s (kernel %s, %u CPUs) with tokenlag %s", span,
-			   h->hostname, h->kernel, h->n_cpus, h->tool);
+		page__para(p, "capture", LABEL, "%s on %s (kernel %s, %u CPUs) with tokenlag %s",
+			   span, h->hostname, h->kernel, h->n_cpus, h->tool);
 	else
-		page__para(p, "capture", LABEL, "%s on a host that the recording does not name", span);
+		page__para(p, "capture", LABEL, "%s on a host that the recording does not name",
+			   span);
 }
 
 /* ---- percentiles ---- */
 
 struct row {
 	const char *name;
-	size_t offset;		/* in struct summary_row */
-	const char *from;	/* where its values are from, unless counted */
+	size_t offset; /* in struct summary_row */
+	const char *from; /* where its values are from, unless counted */
 };
 static const struct row rows[] = {
 	{ "TTFT", offsetof(struct summary_row, ttft), "observed" },
@@ -250,17 +265,17 @@ static void write_percentiles(struct page *p, const struct model_view *v, const 
 	size_t reported, inferred;
 
 	count_provenance(v, &reported, &inferred);
-	page__heading(p, "%-16s%9s%9s%9s%9s%9s  %s", "ms", "n", "p50", "p90", "p99", "max", "from");
+	page__heading(p, "%-13s%8s%8s%8s%8s%8s  %s", "ms", "n", "p50", "p90", "p99", "max", "from");
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		const struct dist *d = dist_at(&s->all, &rows[i]);
 		char a[CELL_LEN], b[CELL_LEN], c[CELL_LEN], m[CELL_LEN], from[60];
 
 		snprintf(from, sizeof(from), "%s", d->n ? rows[i].from : "not seen");
 		if (i == ROW_TPOT && reported)
-			snprintf(from, sizeof(from), "observed; tokens reported for %zu", reported);
+			snprintf(from, sizeof(from), "observed, tokens reported");
 		if (i == ROW_QUEUE && inferred)
-			snprintf(from, sizeof(from), "observed; inferred for %zu", inferred);
-		fprintf(p->out, "%-16s%9zu%9s%9s%9s%9s  %s\n", rows[i].name, d->n,
+			snprintf(from, sizeof(from), "observed, %zu inferred", inferred);
+		fprintf(p->out, "%-13s%8zu%8s%8s%8s%8s  %s\n", rows[i].name, d->n,
 			cell_dist(a, d, d->p50), cell_dist(b, d, d->p90), cell_dist(c, d, d->p99),
 			cell_dist(m, d, d->max), from);
 	}
@@ -268,7 +283,8 @@ static void write_percentiles(struct page *p, const struct model_view *v, const 
 
 static void write_classes(struct page *p, const char *what, const struct summary_row *classes)
 {
-	static const int wide[] = { ROW_TTFT, ROW_TPOT, ROW_ITL_TOKEN, ROW_E2E, ROW_QUEUE, ROW_PREFILL };
+	static const int wide[] = { ROW_TTFT, ROW_TPOT,	 ROW_ITL_TOKEN,
+				    ROW_E2E,  ROW_QUEUE, ROW_PREFILL };
 	static const int narrow[] = { ROW_TTFT, ROW_TPOT, ROW_E2E, ROW_QUEUE };
 	const int *shown = p->width >= 98 ? wide : narrow;
 	size_t n_shown = p->width >= 98 ? ARRAY_SIZE(wide) : ARRAY_SIZE(narrow), populated = 0;
@@ -280,7 +296,8 @@ static void write_classes(struct page *p, const char *what, const struct summary
 	page__heading(p, "p50/p99 in ms by %s", what);
 	fprintf(p->out, "%-14s%6s", "tokens", "n");
 	for (size_t i = 0; i < n_shown; i++)
-		fprintf(p->out, "%13s", shown[i] == ROW_ITL_TOKEN ? "ITL/token" : rows[shown[i]].name);
+		fprintf(p->out, "%13s",
+			shown[i] == ROW_ITL_TOKEN ? "ITL/token" : rows[shown[i]].name);
 	fputc('\n', p->out);
 	for (int c = 0; c < N_LEN_CLASSES; c++) {
 		if (!classes[c].n_requests)
@@ -310,10 +327,11 @@ static void write_rates(struct page *p, const struct summary *s)
 			   s->output_tokens);
 		return;
 	}
-	page__para(p, "output", LABEL, "%" PRIu64 " tokens: %.1f tok/s of wall time (%s, first request "
-		   "to last), %.1f tok/s of busy time (%s with %s)", s->output_tokens,
-		   s->tok_per_s_wall, units_ns(wall, s->wall_ns), s->tok_per_s_busy,
-		   units_ns(busy, s->busy_ns),
+	page__para(p, "output", LABEL,
+		   "%" PRIu64 " tokens: %.1f tok/s of wall time (%s, first request "
+		   "to last), %.1f tok/s of busy time (%s with %s)",
+		   s->output_tokens, s->tok_per_s_wall, units_ns(wall, s->wall_ns),
+		   s->tok_per_s_busy, units_ns(busy, s->busy_ns),
 		   s->busy_from_steps ? "a step running" : "a request under way");
 	page__para(p, "prompts", LABEL, "%" PRIu64 " tokens, %" PRIu64 " of them from a cache",
 		   s->prompt_tokens, s->cached_tokens);
@@ -328,14 +346,14 @@ static void write_batch(struct page *p, const struct summary *s)
 		return;
 	for (size_t i = 0; i < s->n_bins; i++)
 		sizes[i] = s->bins[i].busy_pct > 0 ? s->bins[i].mean_members : -1;
-	page__para(p, "batch", LABEL, "mean %.2f, p50 %u, max %u sequences per step, weighted by time",
-		   s->batch.mean, s->batch.p50, s->batch.max);
-	if (s->n_bins < 2)
-		return;
+	page__para(p, "batch", LABEL,
+		   "mean %.2f, p50 %u, max %u sequences per step, weighted by time; %s a column, "
+		   "blank: no step",
+		   s->batch.mean, s->batch.p50, s->batch.max,
+		   units_ns(width, s->n_bins > 1 ? s->bins[1].t0_ns - s->bins[0].t0_ns : 0));
 	fprintf(p->out, "%*s[", LABEL, "");
 	page__spark(p, sizes, s->n_bins, s->batch.max);
-	fprintf(p->out, "] %s each%s\n", units_ns(width, s->bins[1].t0_ns - s->bins[0].t0_ns),
-		p->width >= 98 ? "; blank: no step" : "");
+	fputs("]\n", p->out);
 }
 
 /* ---- notes, definitions ---- */
@@ -356,9 +374,11 @@ static void write_note(void *ctx, const char *sentence)
 
 static void write_definitions(struct page *p)
 {
-	static const struct { const char *json, *shown; } names[] = {
-		{ "ttft", "TTFT" }, { "tpot", "TPOT" }, { "itl_token", "ITL/token" },
-		{ "itl_chunk", "ITL/chunk" }, { "e2e", "e2e" }, { "queue", "queue" },
+	static const struct {
+		const char *json, *shown;
+	} names[] = {
+		{ "ttft", "TTFT" },	      { "tpot", "TPOT" }, { "itl_token", "ITL/token" },
+		{ "itl_chunk", "ITL/chunk" }, { "e2e", "e2e" },	  { "queue", "queue" },
 		{ "prefill", "prefill" },
 	};
 
@@ -371,7 +391,8 @@ static void write_definitions(struct page *p)
 	page__style(p, STYLE_PLAIN);
 }
 
-int text_report(const struct model_view *v, const struct summary *s, const struct text_opts *o, FILE *out)
+int text_report(const struct model_view *v, const struct summary *s, const struct text_opts *o,
+		FILE *out)
 {
 	struct note_ctx notes;
 	struct page p;

@@ -7,7 +7,8 @@
 #include "sink/page.h"
 
 /* All return 0 or -errno. */
-int text_report(const struct model_view *v, const struct summary *s, const struct text_opts *o, FILE *out);
+int text_report(const struct model_view *v, const struct summary *s, const struct text_opts *o,
+		FILE *out);
 /* Everything that is known of one request; `request` is its index. */
 int text_request(const struct model_view *v, size_t request, const struct text_opts *o, FILE *out);
 

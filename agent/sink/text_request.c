@@ -28,8 +28,11 @@ static void write_head(struct page *p, const struct model_view *v, const struct 
 	page__style(p, STYLE_PLAIN);
 	fputc('\n', p->out);
 	page__para(p, "request", LABEL, "%s %s%s%s, %s", method ? method : "(method not seen)",
-		   r->path[0] ? r->path : "(path not seen)", r->model[0] ? ", model " : "", r->model,
-		   r->stream < 0 ? "not known if streamed" : r->stream ? "streamed" : "not streamed");
+		   r->path[0] ? r->path : "(path not seen)", r->model[0] ? ", model " : "",
+		   r->model,
+		   r->stream < 0 ? "not known if streamed"
+		   : r->stream	 ? "streamed"
+				 : "not streamed");
 	if (r->status)
 		page__para(p, "response", LABEL, "HTTP %u%s%s, %" PRIu64 " bytes", r->status,
 			   finish_name(r->finish) ? ", finish reason " : "",
@@ -41,8 +44,10 @@ static void write_head(struct page *p, const struct model_view *v, const struct 
 			   r->x_request_id[0] ? " x-request-id " : "", r->x_request_id,
 			   r->traceparent[0] ? " traceparent " : "", r->traceparent);
 	if (r->engine < v->n_engines)
-		page__para(p, "engine", LABEL, "pid %u, connection %u, begins %.3f ms after the "
-			   "recording", v->engines[r->engine].e.hdr.tgid, r->conn,
+		page__para(p, "engine", LABEL,
+			   "pid %u, connection %u, begins %.3f ms after the "
+			   "recording",
+			   v->engines[r->engine].e.hdr.tgid, r->conn,
 			   (double)(t->t0_ns - v->t0_ns) / 1e6);
 }
 
@@ -65,7 +70,8 @@ static void write_tokens(struct page *p, const struct rec_request *r)
 		page__para(p, "asked for", LABEL, "at most %d tokens%s", r->max_tokens,
 			   r->n > 1 ? " per answer" : "");
 	if (r->n > 1)
-		page__para(p, "answers", LABEL, "%u in parallel: no TPOT, no gaps between chunks", r->n);
+		page__para(p, "answers", LABEL, "%u in parallel: no TPOT, no gaps between chunks",
+			   r->n);
 	page__para(p, "chunks", LABEL, "%zu with tokens", r->n_chunks);
 }
 
@@ -76,15 +82,17 @@ static void write_joins(struct page *p, const struct model_view *v, const struct
 		char rivals[64] = "";
 
 		if (q->rivals)
-			snprintf(rivals, sizeof(rivals), ", %u other pairing%s fitted too", q->rivals,
-				 q->rivals == 1 ? "" : "s");
-		page__para(p, i ? "" : "joined", LABEL, "to sequence %u on slot %u by %s, confidence "
-			   "%u %%%s; %u tokens in prefill, %u in decode, %zu steps", q->id, q->slot,
-			   join_method_names[q->join], q->confidence_pct, rivals, q->n_prefill,
-			   q->n_decode, q->n_visits);
+			snprintf(rivals, sizeof(rivals), ", %u other pairing%s fitted too",
+				 q->rivals, q->rivals == 1 ? "" : "s");
+		page__para(p, i ? "" : "joined", LABEL,
+			   "to sequence %u on slot %u by %s, confidence "
+			   "%u %%%s; %u tokens in prefill, %u in decode, %zu steps",
+			   q->id, q->slot, join_method_names[q->join], q->confidence_pct, rivals,
+			   q->n_prefill, q->n_decode, q->n_visits);
 	}
 	if (!r->n_seqs)
-		page__para(p, "joined", LABEL, "to no sequence of the engine: no engine-side points");
+		page__para(p, "joined", LABEL,
+			   "to no sequence of the engine: no engine-side points");
 }
 
 /* ---- points ---- */
@@ -113,8 +121,8 @@ static void write_points(struct page *p, const struct rec_request *r, uint64_t o
 		if (r->at_ns[i])
 			m[n++] = (struct moment){ r->at_ns[i], i };
 		else
-			at += (size_t)snprintf(missing + at, sizeof(missing) - at, "%s%s", at ? ", " : "",
-					       point_names[i]);
+			at += (size_t)snprintf(missing + at, sizeof(missing) - at, "%s%s",
+					       at ? ", " : "", point_names[i]);
 	}
 	qsort(m, n, sizeof(*m), by_time);
 	page__heading(p, "%-22s%14s%14s  %s", "point", "ms", "since last", "from");
@@ -130,7 +138,8 @@ static void write_points(struct page *p, const struct rec_request *r, uint64_t o
 	if (at)
 		page__para(p, "not seen:", LABEL, "%s", missing);
 	if (!r->at_ns[P_REQ_FIRST_BYTE])
-		page__para(p, "", 0, "Its begin was not seen: ms count from the first thing that was.");
+		page__para(p, "", 0,
+			   "Its begin was not seen: ms count from the first thing that was.");
 }
 
 /* ---- metrics, gaps ---- */
@@ -142,20 +151,27 @@ static void write_metrics(struct page *p, const struct model_view *v, const stru
 	size_t at = 0;
 
 	request_metrics(v, r, &m);
-	const struct { const char *name; int64_t ns; const char *note; } rows[] = {
+	const struct {
+		const char *name;
+		int64_t ns;
+		const char *note;
+	} rows[] = {
 		{ "TTFT", m.ttft_ns, "" },
-		{ "TPOT", m.tpot_ns, m.tpot_prov == PROV_REPORTED ? "  tokens as the engine reports" : "" },
+		{ "TPOT", m.tpot_ns,
+		  m.tpot_prov == PROV_REPORTED ? "  tokens as the engine reports" : "" },
 		{ "e2e", m.e2e_ns, "" },
 		{ "before submit", m.before_submit_ns, "" },
-		{ "queue", m.queue_ns, m.queue_prov == PROV_INFERRED ?
-		  "  inferred: from req_last_byte, submit was not seen" : "" },
+		{ "queue", m.queue_ns,
+		  m.queue_prov == PROV_INFERRED
+			  ? "  inferred: from req_last_byte, submit was not seen"
+			  : "" },
 		{ "prefill", m.prefill_ns, "" },
 		{ "decode", m.decode_ns, "" },
 		{ "first token delivery", m.delivery_ns, "" },
-		{ "engine-reported prefill", r->reported_prefill_ns ? (int64_t)r->reported_prefill_ns : -1,
-		  "" },
-		{ "engine-reported decode", r->reported_decode_ns ? (int64_t)r->reported_decode_ns : -1,
-		  "" },
+		{ "engine-reported prefill",
+		  r->reported_prefill_ns ? (int64_t)r->reported_prefill_ns : -1, "" },
+		{ "engine-reported decode",
+		  r->reported_decode_ns ? (int64_t)r->reported_decode_ns : -1, "" },
 	};
 
 	page__heading(p, "%-22s%14s", "metric", "ms");
@@ -164,8 +180,8 @@ static void write_metrics(struct page *p, const struct model_view *v, const stru
 			fprintf(p->out, "%-22s%14.3f%s\n", rows[i].name, (double)rows[i].ns / 1e6,
 				rows[i].note);
 		else
-			at += (size_t)snprintf(missing + at, sizeof(missing) - at, "%s%s", at ? ", " : "",
-					       rows[i].name);
+			at += (size_t)snprintf(missing + at, sizeof(missing) - at, "%s%s",
+					       at ? ", " : "", rows[i].name);
 	}
 	if (at)
 		page__para(p, "not known:", LABEL, "%s", missing);

@@ -19,26 +19,39 @@ static uint64_t shared_excess(const struct trace *t)
 	return t->median_decode_ns && t->shared_ns > own ? t->shared_ns - own : 0;
 }
 
+/* The table has 30 columns for a hint. */
+static const char *const short_names[N_PARTS] = {
+	[PART_READ] = "reading",
+	[PART_BEFORE_SUBMIT] = "before submit",
+	[PART_WAIT_SLOT] = "waiting for a slot",
+	[PART_WAIT_STEP] = "waiting for a step",
+	[PART_OTHER_STEPS] = "steps of others",
+	[PART_DELIVERY] = "delivery",
+	[PART_END] = "end of response",
+	[PART_UNEXPLAINED] = "unexplained",
+};
+
 const char *text_hint(const struct trace *t, char *buf, size_t size)
 {
 	uint64_t excess = shared_excess(t), total = t->t1_ns - t->t0_ns;
 	int part = largest_part(t->sum_ns, 1u << PART_DECODE | 1u << PART_BETWEEN);
 	char ms[UNITS_LEN], name[24];
 
-	if (!t->q) {
+	if (!t->q)
 		snprintf(buf, size, "not joined to engine steps");
-	} else if (excess > t->sum_ns[part] && 10 * excess > total) {
-		snprintf(buf, size, "+%s: prefill of %s in its decode", units_ns(ms, excess),
-			 sequence_name(t->v, t->culprit, name));
-	} else if (10 * t->sum_ns[part] < total) {
-		snprintf(buf, size, "own decode, %zu steps of %s", t->n_decode_steps,
-			 units_ns(ms, t->median_decode_ns));
-	} else if (part == PART_PREFILL) {
-		snprintf(buf, size, "own prefill, %u tok in %s", t->q->n_prefill,
+	else if (excess > t->sum_ns[part] && 10 * excess > total)
+		snprintf(buf, size, "+%s: prefill of %s%s", units_ns(ms, excess),
+			 sequence_name(t->v, t->culprit, name),
+			 t->culprit_tokens < t->shared_tokens ? ", others" : "");
+	else if (10 * t->sum_ns[part] < total)
+		snprintf(buf, size, "%zu decode steps of %s", t->n_decode_steps,
+			 units_ns(ms, t->sum_ns[PART_DECODE] /
+					      (t->n_decode_steps ? t->n_decode_steps : 1)));
+	else if (part == PART_PREFILL)
+		snprintf(buf, size, "prefill of %u tok: %s", t->q->n_prefill,
 			 units_ns(ms, t->sum_ns[part]));
-	} else {
-		snprintf(buf, size, "%s: %s", units_ns(ms, t->sum_ns[part]), part_names[part]);
-	}
+	else
+		snprintf(buf, size, "%s: %s", short_names[part], units_ns(ms, t->sum_ns[part]));
 	return buf;
 }
 
@@ -80,7 +93,8 @@ static int by_e2e(const void *a, const void *b)
 static int write_pick(struct page *p, const struct model_view *v, const struct pick *k)
 {
 	const struct rec_request *r = &v->requests[k->index];
-	char a[CELL_LEN], b[CELL_LEN], c[CELL_LEN], d[CELL_LEN], e[CELL_LEN], f[CELL_LEN], g[CELL_LEN];
+	char a[CELL_LEN], b[CELL_LEN], c[CELL_LEN], d[CELL_LEN], e[CELL_LEN], f[CELL_LEN],
+		g[CELL_LEN];
 	char h[CELL_LEN], hint[80], tokens[64], slot[16] = "-";
 	struct trace t;
 	int err = trace__init(&t, v, k->index);
@@ -88,20 +102,22 @@ static int write_pick(struct page *p, const struct model_view *v, const struct p
 	if (err)
 		return err;
 	snprintf(tokens, sizeof(tokens), "%s/%s/%s", cell_count(a, r->prompt.n, r->prompt.prov),
-		 cell_count(b, r->cached.n, r->cached.prov), cell_count(c, r->output.n, r->output.prov));
+		 cell_count(b, r->cached.n, r->cached.prov),
+		 cell_count(c, r->output.n, r->output.prov));
 	if (t.q)
 		snprintf(slot, sizeof(slot), "%u", t.q->slot);
-	fprintf(p->out, "r%-6u%-10s%14s%8s%8s%8s%7s%8s%5s", r->req, req_state_names[r->state], tokens,
-		cell_ms(d, k->m.ttft_ns), cell_ms(e, k->m.queue_ns), cell_ms(f, k->m.prefill_ns),
-		cell_ms(g, k->m.tpot_ns), cell_ms(h, k->m.e2e_ns), slot);
+	fprintf(p->out, "r%-5u%-10s%13s%7s%7s%8s%6s%7s%5s", r->req, req_state_names[r->state],
+		tokens, cell_ms(d, k->m.ttft_ns), cell_ms(e, k->m.queue_ns),
+		cell_ms(f, k->m.prefill_ns), cell_ms(g, k->m.tpot_ns), cell_ms(h, k->m.e2e_ns),
+		slot);
 	text_hint(&t, hint, sizeof(hint));
-	fprintf(p->out, p->width >= 98 ? "  %s\n" : "\n       %s\n", hint);
+	fprintf(p->out, p->width >= 98 ? "  %s\n" : "\n      %s\n", hint);
 	trace__free(&t);
 	return 0;
 }
 
-static int take(struct page *p, const struct model_view *v, struct pick *picks, size_t n, size_t max,
-		size_t *taken)
+static int take(struct page *p, const struct model_view *v, struct pick *picks, size_t n,
+		size_t max, size_t *taken)
 {
 	for (size_t i = 0, done = 0; i < n && done < max && *taken < MAX_SLOWEST; i++) {
 		int err;
@@ -134,10 +150,11 @@ int text_slowest(struct page *p, const struct model_view *v)
 		n_tpot += picks[n].m.tpot_ns >= 0;
 		picks[n++].index = i;
 	}
-	page__heading(p, "%s", n > MAX_SLOWEST ? "slowest requests: 8 by TTFT, then 4 by TPOT (ms)" :
-		      "requests, slowest TTFT first (ms)");
-	fprintf(p->out, "%-7s%-10s%14s%8s%8s%8s%7s%8s%5s  %s\n", "id", "state", "in/cached/out", "TTFT",
-		"queue", "prefill", "TPOT", "e2e", "slot", p->width >= 98 ? "why" : "");
+	page__heading(p, "%s",
+		      n > MAX_SLOWEST ? "slowest requests: 8 by TTFT, then 4 by TPOT (ms)"
+				      : "requests, slowest TTFT first (ms)");
+	fprintf(p->out, "%-6s%-10s%13s%7s%7s%8s%6s%7s%5s%s\n", "id", "state", "in/cached/out",
+		"TTFT", "queue", "prefill", "TPOT", "e2e", "slot", p->width >= 98 ? "  why" : "");
 	qsort(picks, n, sizeof(*picks), by_ttft);
 	err = take(p, v, picks, n_ttft, n > MAX_SLOWEST ? BY_TTFT : n, &taken);
 	if (!err && n > MAX_SLOWEST) {
@@ -170,8 +187,8 @@ void text_failures(struct page *p, const struct model_view *v)
 		}
 		if (!shown++)
 			page__heading(p, "errors, aborted, truncated");
-		snprintf(label, sizeof(label), "r%-6u%-10s", r->req, req_state_names[r->state]);
-		page__para(p, label, 18, "%s%s%s", request_reason(r, reason, sizeof(reason)),
+		snprintf(label, sizeof(label), "r%-5u%-10s", r->req, req_state_names[r->state]);
+		page__para(p, label, 16, "%s%s%s", request_reason(r, reason, sizeof(reason)),
 			   r->path[0] ? ", " : "", r->path);
 	}
 	if (more)

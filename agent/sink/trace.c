@@ -8,12 +8,12 @@
 #include <string.h>
 
 /* A span without any step is host work (sampling, building the batch) as long as it is like the
- * others of its kind; what is longer than this, and than four times their median, has no evidence. */
+ * others of its kind; what is longer than this and than four times their median has no evidence. */
 enum { MAX_BETWEEN_NS = 2000000 };
 
 const char *const part_names[N_PARTS] = {
 	[PART_READ] = "reading the request",
-	[PART_BEFORE_SUBMIT] = "before submit (parse, template, tokenize)",
+	[PART_BEFORE_SUBMIT] = "before submit (parse, tokenize)",
 	[PART_WAIT_SLOT] = "waiting for a slot",
 	[PART_WAIT_STEP] = "waiting for the next step",
 	[PART_PREFILL] = "prefill steps",
@@ -68,7 +68,8 @@ static uint64_t seq_end_ns(const struct model_view *v, const struct rec_sequence
 	return q->n_visits ? v->steps[q->visits[q->n_visits - 1].step].t1_ns : 0;
 }
 
-static const struct rec_sequence *last_sequence(const struct model_view *v, const struct rec_request *r)
+static const struct rec_sequence *last_sequence(const struct model_view *v,
+						const struct rec_request *r)
 {
 	const struct rec_sequence *last = NULL;
 
@@ -82,7 +83,8 @@ static const struct rec_sequence *last_sequence(const struct model_view *v, cons
 }
 
 /* The sequence that had the slot before; sequences are in order of their start. */
-static const struct rec_sequence *slot_predecessor(const struct model_view *v, const struct rec_sequence *q)
+static const struct rec_sequence *slot_predecessor(const struct model_view *v,
+						   const struct rec_sequence *q)
 {
 	for (const struct rec_sequence *p = q; p-- > v->seqs;)
 		if (p->engine == q->engine && p->slot == q->slot && p->n_visits)
@@ -126,7 +128,7 @@ static void add_before_steps(struct trace *t, int *err)
 
 	add(t, PART_READ, r->at_ns[P_REQ_LAST_BYTE], err);
 	add(t, PART_BEFORE_SUBMIT, r->at_ns[P_SUBMIT], err);
-	if (t->q->joined_late) {	/* its slot and its first steps are older than the capture */
+	if (t->q->joined_late) { /* its slot and its first steps are older than the capture */
 		add(t, PART_UNEXPLAINED, first_step, err);
 		return;
 	}
@@ -144,8 +146,8 @@ static bool in_lost(const struct model_view *v, uint64_t t0, uint64_t t1)
 	for (size_t i = 0; i < v->n_lost; i++) {
 		const struct rec_lost *l = &v->lost[i];
 
-		if ((l->where == TL_LOST_RING || l->where == TL_LOST_SCRATCH) && l->since_ns <= t1 &&
-		    l->until_ns >= t0)
+		if ((l->where == TL_LOST_RING || l->where == TL_LOST_SCRATCH) &&
+		    l->since_ns <= t1 && l->until_ns >= t0)
 			return true;
 	}
 	return false;
@@ -209,8 +211,9 @@ static void add_own_steps(struct trace *t, int *err)
 			if (other->engine != q->engine || other->t0_ns >= own->t0_ns)
 				continue;
 			add_hole(t, other->t0_ns, max_ns, err);
-			add(t, PART_OTHER_STEPS, other->t1_ns < own->t0_ns ? other->t1_ns : own->t0_ns,
-			    err)->step = o;
+			add(t, PART_OTHER_STEPS,
+			    other->t1_ns < own->t0_ns ? other->t1_ns : own->t0_ns, err)
+				->step = o;
 		}
 		add_hole(t, own->t0_ns, max_ns, err);
 		add(t, prefill ? PART_PREFILL : PART_DECODE, own->t1_ns, err)->step =
@@ -310,8 +313,8 @@ static void add_up(struct trace *t)
 		t->n_prefill_steps += s->part == PART_PREFILL;
 		t->n_decode_steps += s->part == PART_DECODE;
 		if (s->t0_ns < first_token)
-			t->ttft_ns[s->part] += (s->t1_ns < first_token ? s->t1_ns : first_token) -
-					       s->t0_ns;
+			t->ttft_ns[s->part] +=
+				(s->t1_ns < first_token ? s->t1_ns : first_token) - s->t0_ns;
 	}
 	if (on_wire > first_token)
 		t->ttft_ns[PART_DELIVERY] += on_wire - first_token;

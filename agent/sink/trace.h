@@ -18,7 +18,7 @@ enum part {
 	PART_STREAM,		/* not joined to steps: first token written -> last one written */
 	PART_DELIVERY,		/* end of its last step -> its last token was written */
 	PART_END,		/* last token written -> done (or the last thing seen) */
-	PART_UNEXPLAINED,	/* no evidence: a long span without any step, a hole in the events */
+	PART_UNEXPLAINED,	/* no evidence: a long span without a step, or events were lost */
 	N_PARTS
 };
 extern const char *const part_names[N_PARTS];
@@ -27,7 +27,7 @@ struct segment {
 	uint64_t t0_ns, t1_ns;
 	uint8_t part;		/* enum part */
 	bool in_lost;		/* UNEXPLAINED: events were lost inside it */
-	uint32_t step;		/* PREFILL, DECODE, OTHER_STEPS: which; WAIT_*: first one that ran */
+	uint32_t step;		/* PREFILL, DECODE, OTHER_STEPS: which; WAIT_*: the first */
 	uint32_t n_steps;	/* WAIT_*: how many of the engine's steps ran in it, own excluded */
 };
 
@@ -39,7 +39,7 @@ struct trace {
 	size_t n, cap;
 	uint64_t t0_ns, t1_ns;		/* segments cover it without a hole or an overlap */
 	uint64_t sum_ns[N_PARTS];
-	uint64_t ttft_ns[N_PARTS];	/* of this, before the first token; DELIVERY: of that token */
+	uint64_t ttft_ns[N_PARTS];	/* of it, before the first token; DELIVERY: of that */
 	const struct rec_sequence *slot_holder;	/* WAIT_SLOT: whose slot it was */
 	size_t n_prefill_steps, n_decode_steps;
 	uint64_t median_decode_ns;	/* of its decode steps that no prefill shared; 0: none */

@@ -33,7 +33,8 @@ static void __attribute__((format(printf, 2, 3))) append(struct sentence *s, con
 	n = vsnprintf(s->text + s->at, sizeof(s->text) - s->at, fmt, ap);
 	va_end(ap);
 	if (n > 0)
-		s->at += (size_t)n < sizeof(s->text) - s->at ? (size_t)n : sizeof(s->text) - s->at - 1;
+		s->at += (size_t)n < sizeof(s->text) - s->at ? (size_t)n
+							     : sizeof(s->text) - s->at - 1;
 }
 
 /* A part worth naming; what is below 1 % is added up as "other". */
@@ -59,8 +60,8 @@ static void name_decode(struct sentence *s, const struct trace *t)
 	if (!t->n_shared)
 		return;
 	append(s, " (%s of it in %zu step%s shared with the prefill of %s, %" PRIu64 " tokens",
-	       units_ns(ms, t->shared_ns), t->n_shared, t->n_shared == 1 ? "" : "s", sequence_name(t->v, t->culprit, name),
-	       t->culprit_tokens);
+	       units_ns(ms, t->shared_ns), t->n_shared, t->n_shared == 1 ? "" : "s",
+	       sequence_name(t->v, t->culprit, name), t->culprit_tokens);
 	append(s, t->culprit_tokens < t->shared_tokens ? ", and of others)" : ")");
 }
 
@@ -101,7 +102,8 @@ static void write_answer(struct page *p, const struct trace *t)
 		   not_explained(t) ? units_ns(ms, not_explained(t)) : "");
 	page__style(p, STYLE_PLAIN);
 	if (!t->q)
-		page__para(p, "", 0, "It is joined to no step of the engine: only what crossed the wire is "
+		page__para(p, "", 0,
+			   "It is joined to no step of the engine: only what crossed the wire is "
 			   "known, the rest counts as unexplained.");
 }
 
@@ -189,26 +191,31 @@ static void write_ttft(struct page *p, const struct trace *t)
 	request_metrics(t->v, t->r, &m);
 	if (m.ttft_ns < 0 || m.delivery_ns < 0)
 		return;
-	page__para(p, "  -", 4, "TTFT %s ms: the rows up to its first token, and %s ms until that was "
-		   "written", cell_ms(ttft, m.ttft_ns), cell_ms(wire, m.delivery_ns));
+	page__para(p, "  -", 4,
+		   "TTFT %s ms: the rows up to its first token, and %s ms until that was "
+		   "written",
+		   cell_ms(ttft, m.ttft_ns), cell_ms(wire, m.delivery_ns));
 }
 
 static void write_join(struct page *p, const struct trace *t)
 {
 	if (!t->q)
 		return;
-	page__para(p, "  -", 4, "joined to sequence %u on slot %u by %s, confidence %u %%%s", t->q->id,
-		   t->q->slot, join_method_names[t->q->join], t->q->confidence_pct,
+	page__para(p, "  -", 4, "joined to sequence %u on slot %u by %s, confidence %u %%%s",
+		   t->q->id, t->q->slot, join_method_names[t->q->join], t->q->confidence_pct,
 		   t->q->rivals ? "; other pairings fit too" : "");
 	if (t->r->n_seqs > 1)
 		page__para(p, "  -", 4, "it has %zu sequences: this is the one that ended last",
 			   t->r->n_seqs);
 	if (t->r->joined_late)
-		page__para(p, "  -", 4, "its begin was not seen: times count from the first thing that was");
+		page__para(p, "  -", 4,
+			   "its begin was not seen: times count from the first thing that was");
 	else if (!t->r->at_ns[P_SUBMIT])
-		page__para(p, "  -", 4, "submit was not seen: parsing and tokenizing are part of the wait");
+		page__para(p, "  -", 4,
+			   "submit was not seen: parsing and tokenizing are part of the wait");
 	if (!request_is_streamed(t->r))
-		page__para(p, "  -", 4, "not streamed: when its tokens were ready is the engine's side only");
+		page__para(p, "  -", 4,
+			   "not streamed: when its tokens were ready is the engine's side only");
 }
 
 static void write_losses(struct page *p, const struct trace *t)
@@ -219,8 +226,10 @@ static void write_losses(struct page *p, const struct trace *t)
 		if (t->v->lost[i].since_ns <= t->t1_ns && t->v->lost[i].until_ns >= t->t0_ns)
 			n += t->v->lost[i].n;
 	if (n)
-		page__para(p, "  -", 4, "%" PRIu64 " events were lost while it ran: some of this may be "
-			   "wrong", n);
+		page__para(p, "  -", 4,
+			   "%" PRIu64 " events were lost while it ran: some of this may be "
+			   "wrong",
+			   n);
 }
 
 static void write_legend(struct page *p, const struct trace *t)
@@ -228,10 +237,12 @@ static void write_legend(struct page *p, const struct trace *t)
 	if (!t->q)
 		return;
 	if (p->utf8)
-		page__para(p, "  -", 4, "bars: ░ wait, ▓ own prefill, █ own decode, ▒ shared with "
+		page__para(p, "  -", 4,
+			   "bars: ░ wait, ▓ own prefill, █ own decode, ▒ shared with "
 			   "prefill of others or outside the engine, ? not explained");
 	else
-		page__para(p, "  -", 4, "bars: . wait, P own prefill, # own decode, - shared with prefill "
+		page__para(p, "  -", 4,
+			   "bars: . wait, P own prefill, # own decode, - shared with prefill "
 			   "of others or outside the engine, ? not explained");
 }
 

@@ -7,7 +7,7 @@
 #include "sink/page.h"
 #include "sink/trace.h"
 
-/* One line of the waterfall: a span of time, what it was, and on further lines what is behind it. */
+/* One line of the waterfall: a span of time and what filled it. */
 struct why_row {
 	uint64_t t0_ns, t1_ns;
 	enum page_style style;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rows of a waterfall: segments of a trace, like ones folded, odd ones on their own. */
-#include "sink/why_priv.h"
 #include "base/units.h"
 #include "sink/crowd.h"
 #include "sink/notes.h"
+#include "sink/why_priv.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -32,8 +32,8 @@ struct build {
 	const struct trace *t;
 	struct why_rows *w;
 	enum fold fold;
-	uint64_t odd_upto_ns;	/* FOLD_SHORT_ODD: odd steps that are no longer are folded */
-	struct group g;		/* n == 0: none is open */
+	uint64_t odd_upto_ns; /* FOLD_SHORT_ODD: odd steps that are no longer are folded */
+	struct group g; /* n == 0: none is open */
 	int err;
 };
 
@@ -88,16 +88,19 @@ static void decode_row(struct build *b, const struct group *g, const char *ms, c
 	char usual[CELL_LEN];
 
 	if (g->n == 1 && g->odd && !g->crowd.prefill)
-		row(b, g->t0_ns, g->t1_ns, STYLE_BAD, "decode %s, usually %s; no prefill in it%s%s: cause "
-		    "not seen", ms, cell_ms(usual, (int64_t)b->t->median_decode_ns), with, who);
+		row(b, g->t0_ns, g->t1_ns, STYLE_BAD,
+		    "decode %s, usually %s; no prefill in it%s%s: cause "
+		    "not seen",
+		    ms, cell_ms(usual, (int64_t)b->t->median_decode_ns), with, who);
 	else if (g->n == 1)
 		row(b, g->t0_ns, g->t1_ns, g->odd ? STYLE_OTHER : STYLE_DECODE, "decode %s%s%s", ms,
 		    with, who);
 	else if (g->n_shared)
-		row(b, g->t0_ns, g->t1_ns, STYLE_OTHER, "%zu decode steps %s, %zu with %s", g->n, ms,
-		    g->n_shared, who);
+		row(b, g->t0_ns, g->t1_ns, STYLE_OTHER, "%zu decode steps %s, %zu with %s", g->n,
+		    ms, g->n_shared, who);
 	else
-		row(b, g->t0_ns, g->t1_ns, STYLE_DECODE, "%zu decode steps %s%s%s", g->n, ms, with, who);
+		row(b, g->t0_ns, g->t1_ns, STYLE_DECODE, "%zu decode steps %s%s%s", g->n, ms, with,
+		    who);
 }
 
 static void close_group(struct build *b)
@@ -115,11 +118,12 @@ static void close_group(struct build *b)
 		row(b, g->t0_ns, g->t1_ns, STYLE_BAD, "%zu step%s of others, %s: %s", g->n,
 		    g->n == 1 ? "" : "s", ms, who);
 	else if (g->n == 1)
-		row(b, g->t0_ns, g->t1_ns, STYLE_PREFILL, "prefill %" PRIu64 " tok, %s%s%s", g->tokens, ms,
-		    *who ? ", with " : ", alone", who);
+		row(b, g->t0_ns, g->t1_ns, STYLE_PREFILL, "prefill %" PRIu64 " tok, %s%s%s",
+		    g->tokens, ms, *who ? ", with " : ", alone", who);
 	else
-		row(b, g->t0_ns, g->t1_ns, STYLE_PREFILL, "%zu prefill steps %s, %" PRIu64 " tok%s%s", g->n,
-		    ms, g->tokens, *who ? ", with " : ", alone", who);
+		row(b, g->t0_ns, g->t1_ns, STYLE_PREFILL,
+		    "%zu prefill steps %s, %" PRIu64 " tok%s%s", g->n, ms, g->tokens,
+		    *who ? ", with " : ", alone", who);
 	memset(g, 0, sizeof(*g));
 }
 
@@ -146,7 +150,8 @@ static bool is_odd(const struct trace *t, const struct segment *s)
 	       (usual && ns > 2 * usual && ns > usual + 2000000);
 }
 
-static bool fits_group(const struct build *b, const struct segment *s, const struct crowd *crowd, bool odd)
+static bool fits_group(const struct build *b, const struct segment *s, const struct crowd *crowd,
+		       bool odd)
 {
 	const struct group *g = &b->g;
 
@@ -208,7 +213,8 @@ static const char *holders(const struct trace *t, const struct segment *s, char 
 	while (n--) {
 		char name[24];
 
-		at += snprintf(buf + at, size - (size_t)at, " %s", sequence_name(t->v, found[n], name));
+		at += snprintf(buf + at, size - (size_t)at, " %s",
+			       sequence_name(t->v, found[n], name));
 	}
 	return buf;
 }
@@ -227,11 +233,13 @@ static void wait_row(struct build *b, const struct segment *s)
 		}
 	crowd__text(&crowd, t->v, who, sizeof(who));
 	if (s->part == PART_WAIT_SLOT)
-		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "waiting for a slot; slot %u had%s; %u steps ran: %s",
-		    t->q->slot, holders(t, s, had, sizeof(had)), s->n_steps, who);
+		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT,
+		    "waiting for a slot; slot %u had%s; %u steps ran: %s", t->q->slot,
+		    holders(t, s, had, sizeof(had)), s->n_steps, who);
 	else if (s->n_steps)
-		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "waiting for the next step; %u step%s ran: %s",
-		    s->n_steps, s->n_steps == 1 ? "" : "s", who);
+		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT,
+		    "waiting for the next step; %u step%s ran: %s", s->n_steps,
+		    s->n_steps == 1 ? "" : "s", who);
 	else
 		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "waiting for the next step; none ran");
 }
@@ -285,8 +293,8 @@ static void plain_row(struct build *b, const struct segment *s)
 	switch (s->part) {
 	case PART_READ:
 		if (r->body_bytes)
-			row(b, s->t0_ns, s->t1_ns, STYLE_OTHER, "reading the request, %" PRIu64
-			    " bytes of body", r->body_bytes);
+			row(b, s->t0_ns, s->t1_ns, STYLE_OTHER,
+			    "reading the request, %" PRIu64 " bytes of body", r->body_bytes);
 		else
 			row(b, s->t0_ns, s->t1_ns, STYLE_OTHER, "reading the request");
 		return;
@@ -301,8 +309,8 @@ static void plain_row(struct build *b, const struct segment *s)
 		unexplained_row(b, s);
 		return;
 	case PART_END:
-		row(b, s->t0_ns, s->t1_ns, STYLE_OTHER, "%s", r->at_ns[P_DONE] ? "end of the response" :
-		    "until the last thing seen");
+		row(b, s->t0_ns, s->t1_ns, STYLE_OTHER, "%s",
+		    r->at_ns[P_DONE] ? "end of the response" : "until the last thing seen");
 		return;
 	default:
 		row(b, s->t0_ns, s->t1_ns, STYLE_OTHER, "%s", part_names[s->part]);

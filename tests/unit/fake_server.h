@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small llama.cpp-like server that fills a fake view: two slots, decode first, prefill in batches. */
+/* A small server that fills a fake view: two slots, decode first, prefill in batches. */
 #ifndef TL_FAKE_SERVER_H
 #define TL_FAKE_SERVER_H
 

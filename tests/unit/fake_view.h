@@ -42,7 +42,8 @@ static inline struct fake *fake__new(void)
 	strcpy(f->host.hostname, "box");
 	strcpy(f->host.tool, "0.1.0");
 	f->engines[0].e = (struct tl_engine){ .hdr.tgid = 4242, .engine = TL_ENGINE_LLAMA,
-					      .tiers = TL_T0 | TL_T1, .n_ports = 1, .ports = { 8080 } };
+					      .tiers = TL_T0 | TL_T1, .n_ports = 1,
+					      .ports = { 8080 } };
 	strcpy(f->engines[0].e.version, "b4567");
 	strcpy(f->engines[0].e.role, "server");
 	strcpy(f->engines[0].e.step_source, "uprobe llama_process");
@@ -153,8 +154,10 @@ static inline uint32_t fake_seq(struct fake *f, struct rec_request *r, uint32_t 
 
 static inline void fake_step(struct fake *f, double t0_ms, double t1_ms)
 {
-	f->steps[f->v.n_steps++] = (struct rec_step){ .t0_ns = fake_ns(t0_ms), .t1_ns = fake_ns(t1_ms),
-						      .first_member = (uint32_t)f->v.n_members };
+	f->steps[f->v.n_steps++] = (struct rec_step){
+		.t0_ns = fake_ns(t0_ms), .t1_ns = fake_ns(t1_ms),
+		.first_member = (uint32_t)f->v.n_members,
+	};
 	fake_end(f, t1_ms);
 }
 
@@ -168,15 +171,17 @@ static inline void fake_member(struct fake *f, uint32_t seq, char what, uint32_t
 	uint8_t phase = what == 'd' ? TL_DECODE : TL_PREFILL;
 	struct rec_request *r = s->req ? &f->reqs[s->req - 1] : NULL;
 
-	f->members[f->v.n_members++] = (struct rec_member){ .seq = seq, .n_tokens = n, .phase = phase,
-							    .n_out = n_out };
+	f->members[f->v.n_members++] = (struct rec_member){
+		.seq = seq, .n_tokens = n, .phase = phase, .n_out = n_out,
+	};
 	st->n_members++;
 	st->n_tokens += n;
 	s->visits = realloc(s->visits, (s->n_visits + 1) * sizeof(*s->visits));
 	if (!s->visits)
 		abort();
-	s->visits[s->n_visits++] = (struct rec_visit){ .step = (uint32_t)f->v.n_steps - 1, .n_tokens = n,
-						       .n_out = n_out, .phase = phase };
+	s->visits[s->n_visits++] = (struct rec_visit){
+		.step = (uint32_t)f->v.n_steps - 1, .n_tokens = n, .n_out = n_out, .phase = phase,
+	};
 	if (!s->begin_ns)
 		s->begin_ns = st->t0_ns;
 	s->n_out += n_out;

@@ -198,7 +198,8 @@ static void test_summary__empty(void **state)
 /* The interference case: A and B decode, 20 ms a step; C's prefill shares two steps of 180. */
 static void long_prefill(struct fake *f)
 {
-	struct rec_request *a = fake_request(f, 0), *b = fake_request(f, 0), *c = fake_request(f, 1005);
+	struct rec_request *a = fake_request(f, 0), *b = fake_request(f, 0);
+	struct rec_request *c = fake_request(f, 1005);
 	uint32_t sa = fake_seq(f, a, 0), sb = fake_seq(f, b, 1), sc = fake_seq(f, c, 2);
 	double t = 200;
 

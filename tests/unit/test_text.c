@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The report as text: its first line, its honesty, its columns; finding a request by name. */
+#include "unit.h"
+#include "fake_server.h"
+#include "sink/find.h"
+#include "sink/text.h"
+
+#include <errno.h>
+
+static int setup(void **state)
+{
+	*state = fake__new();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	fake__free(*state);
+	return 0;
+}
+
+static char *render(struct fake *f, const struct text_opts *o, long request)
+{
+	struct summary s;
+	char *text = NULL;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	assert_non_null(out);
+	assert_int_equal(summarise(&f->v, &s), 0);
+	if (request < 0)
+		assert_int_equal(text_report(&f->v, &s, o, out), 0);
+	else
+		assert_int_equal(text_request(&f->v, (size_t)request, o, out), 0);
+	fclose(out);
+	return text;
+}
+
+/* So wide that no sentence is wrapped. */
+static char *report(struct fake *f)
+{
+	return render(f, &(struct text_opts){ .width = 1000 }, -1);
+}
+
+static void assert_has(const char *text, const char *part)
+{
+	if (!strstr(text, part))
+		print_error("not there: \"%s\" in:\n%s\n", part, text);
+	assert_non_null(strstr(text, part));
+}
+
+static void assert_lacks(const char *text, const char *part)
+{
+	if (strstr(text, part))
+		print_error("there: \"%s\" in:\n%s\n", part, text);
+	assert_null(strstr(text, part));
+}
+
+/* r1 and r2 fill both slots; r3 waits for one. */
+static void busy_server(struct fake *f)
+{
+	struct fake_job jobs[] = {
+		{ .at_ms = 10, .prompt = 30, .output = 60, .stream = true },
+		{ .at_ms = 20, .prompt = 64, .cached = 10, .output = 30, .stream = true },
+		{ .at_ms = 30, .prompt = 900, .output = 5, .stream = true },
+	};
+
+	fake_serve(f, jobs, ARRAY_SIZE(jobs));
+}
+
+static void test_report__first_line_is_the_answer(void **state)
+{
+	char *text;
+
+	busy_server(*state);
+	text = report(*state);
+	assert_int_equal(strncmp(text, "3 of 3 requests complete; TTFT p50 ", 35), 0);
+	assert_has(text, "most of the worst TTFT (r3, 338 ms) is its own prefill (197 ms).\n");
+	assert_has(text, "ITL per token      92    4.60    4.60    55.4    55.4  observed, engine");
+	assert_has(text, "TPOT                3    4.60    7.75    7.75    7.75  observed, tokens");
+	assert_has(text, "queue               3    0.20     139     139     139  observed\n");
+	free(text);
+}
+
+static void test_report__says_which_values_are_inferred(void **state)
+{
+	struct fake *f = *state;
+	char *text;
+
+	busy_server(f);
+	f->reqs[1].at_ns[P_SUBMIT] = 0;
+	text = report(f);
+	assert_has(text, "observed, 1 inferred\n");
+	assert_has(text, "queue of 1 request is counted from req_last_byte, as submit was");
+	free(text);
+}
+
+static void test_report__says_what_it_did_not_see(void **state)
+{
+	struct fake *f = *state;
+	struct rec_request *r;
+	char *text;
+
+	busy_server(f);
+	r = fake_request(f, 40);
+	r->state = REQ_ERROR;
+	r->status = 400;
+	r->how_ended = TL_END_COMPLETE;
+	r = fake_request(f, 50);
+	r->state = REQ_ABORTED;
+	r->how_ended = TL_END_CLIENT;
+	f->v.n_lost_events = 10;
+	f->v.n_events = 990;
+	f->v.n_lost = 1;
+	f->lost[0] = (struct rec_lost){ fake_ns(60), fake_ns(70), 10, TL_LOST_RING, 0 };
+	text = report(f);
+	assert_has(text, "3 of 5 requests complete (1 aborted by the client, 1 error)");
+	assert_has(text, "10 LOST (99.0 % seen)");
+	assert_has(text, "between 60.0 and 70.0 ms: figures of that time are incomplete");
+	assert_has(text, "r4    error     HTTP 400");
+	assert_has(text, "r5    aborted   the client went away before the first token");
+	assert_has(text, "cost      not known");
+	free(text);
+}
+
+static void test_report__hundred_percent_is_said_of_nothing_less(void **state)
+{
+	struct fake *f = *state;
+	char *text;
+
+	busy_server(f);
+	text = report(f);
+	assert_has(text, "100.0 % of their");
+	free(text);
+	f->seqs[1].req = 0;
+	f->seqs[1].n_visits = 1;
+	f->steps[0].n_tokens += 1000000;
+	f->members[0].n_tokens += 1000000;
+	text = report(f);
+	assert_has(text, "99.9 % of their");
+	free(text);
+}
+
+static void test_report__empty(void **state)
+{
+	struct fake *f = *state;
+	char *text;
+
+	f->v.t1_ns = f->v.t0_ns + 30000000000;
+	f->v.n_other_requests = 3;
+	text = report(f);
+	assert_has(text, "No request to an LLM API was seen in 30.0 s");
+	assert_has(text, "3 others such as /health");
+	assert_has(text, "port 8080");
+	assert_lacks(text, "TTFT");
+	f->v.n_engines = 0;
+	f->v.host = NULL;
+	free(text);
+	text = report(f);
+	assert_has(text, "engine    none");
+	free(text);
+}
+
+static void test_report__fits_its_width(void **state)
+{
+	static const int widths[] = { 80, 100, 132 };
+
+	busy_server(*state);
+	for (size_t i = 0; i < ARRAY_SIZE(widths); i++) {
+		struct text_opts o = { .width = widths[i], .utf8 = true };
+		char *text = render(*state, &o, -1), *rest = NULL;
+
+		for (char *l = strtok_r(text, "\n", &rest); l; l = strtok_r(NULL, "\n", &rest)) {
+			if (utf8_width(l) > widths[i])
+				print_error("%d columns: %s\n", utf8_width(l), l);
+			assert_in_range(utf8_width(l), 1, widths[i]);
+			assert_int_not_equal(l[strlen(l) - 1], ' ');
+		}
+		free(text);
+	}
+}
+
+static void test_report__escapes_only_with_color(void **state)
+{
+	char *text;
+
+	busy_server(*state);
+	text = report(*state);
+	assert_lacks(text, "\33");
+	for (const char *c = text; *c; c++)
+		assert_false((unsigned char)*c >= 0x80);
+	free(text);
+	text = render(*state, &(struct text_opts){ .color = true }, -1);
+	assert_has(text, "\33[1m");
+	free(text);
+}
+
+static void test_report__classes_only_when_mixed(void **state)
+{
+	struct fake *f = *state;
+	char *text;
+
+	busy_server(f);
+	text = report(f);
+	assert_has(text, "by length of the prompt");
+	assert_has(text, "<=1024             1");
+	assert_has(text, "by length of the output");
+	free(text);
+	f->v.n_requests = 2;
+	text = report(f);
+	assert_lacks(text, "by length of the prompt");
+	assert_lacks(text, "by length of the output");
+	f->v.n_requests = 3;
+	free(text);
+}
+
+static void test_request__points_in_order_of_time(void **state)
+{
+	struct fake *f = *state;
+	char *text, *a, *b;
+
+	busy_server(f);
+	strcpy(f->reqs[2].x_request_id, "req-77");
+	text = render(f, &(struct text_opts){ .width = 1000 }, 2);
+	assert_has(text, "r3: complete after");
+	assert_has(text, "POST /v1/chat/completions, model tiny, streamed");
+	assert_has(text, "x-request-id req-77");
+	assert_has(text, "900 tokens (reported)");
+	assert_has(text, "by task, confidence 100 %");
+	a = strstr(text, "headers");	/* behind it in the order of enum point */
+	b = strstr(text, "first_token_engine");
+	assert_non_null(a);
+	assert_true(a < b);
+	assert_has(text, "req_last_byte                  0.100         0.100  observed");
+	assert_has(text, "submit                         1.000         0.900  observed");
+	assert_has(text, "not seen:   queued, close");
+	free(text);
+}
+
+static void test_request__of_which_nothing_is_known(void **state)
+{
+	struct fake *f = *state;
+	struct rec_request *r = fake_request(f, 0);
+	char *text;
+
+	memset(r->at_ns, 0, sizeof(r->at_ns));
+	r->joined_late = true;
+	r->state = REQ_TRUNCATED;
+	r->how_ended = TL_END_CAPTURE;
+	r->status = 0;
+	r->stream = -1;
+	r->path[0] = '\0';
+	text = render(f, &(struct text_opts){ .width = 1000 }, 0);
+	assert_has(text, "was under way when the capture began; the capture stopped first");
+	assert_has(text, "(path not seen)");
+	assert_has(text, "no response head was seen");
+	assert_has(text, "to no sequence of the engine");
+	free(text);
+}
+
+static void test_text__survives_no_memory(void **state)
+{
+	struct fake *f = *state;
+	FILE *out = fopen("/dev/null", "w");
+	struct summary s;
+	int err = 0;
+
+	assert_non_null(out);
+	busy_server(f);
+	assert_int_equal(summarise(&f->v, &s), 0);
+	fputc('\n', out);	/* stdio takes its buffer here */
+	OOM_LOOP(err = text_report(&f->v, &s, &(struct text_opts){ 0 }, out);
+		 if (err) assert_int_equal(err, -ENOMEM))
+	assert_int_equal(err, 0);
+	OOM_LOOP(err = text_request(&f->v, 1, &(struct text_opts){ 0 }, out);
+		 if (err) assert_int_equal(err, -ENOMEM))
+	assert_int_equal(err, 0);
+	fclose(out);
+}
+
+static void test_text__full_disk_is_an_error(void **state)
+{
+	FILE *full = fopen("/dev/full", "w");
+	struct fake *f = *state;
+	struct summary s;
+
+	assert_non_null(full);
+	busy_server(f);
+	assert_int_equal(summarise(&f->v, &s), 0);
+	assert_int_equal(text_report(&f->v, &s, &(struct text_opts){ 0 }, full), -ENOSPC);
+	fclose(full);
+}
+
+/* ---- find_request ---- */
+
+static const struct find_case {
+	const char *what;
+	int err;
+	size_t index;
+	const char *says;
+} find_cases[] = {
+	{ "r2", 0, 1, NULL },
+	{ "2", 0, 1, NULL },
+	{ "R3", 0, 2, NULL },
+	{ "chatcmpl-a001", 0, 0, NULL },
+	{ "alpha", 0, 0, NULL },		/* equal to one, begin of another */
+	{ "alpha-b", 0, 1, NULL },
+	{ "al", -ENOTUNIQ, 0, "'al' is the begin of 2 requests: r1 r2; name one of them" },
+	{ "chatcmpl", -ENOTUNIQ, 0, "r1 r2 r3" },
+	{ "7", 0, 2, NULL },			/* no r7, but an id that begins so */
+	{ "r9", -ENOENT, 0, "no request 'r9'; there are r1 to r3" },
+	{ "", -ENOENT, 0, "no request ''" },
+	{ "zeta", -ENOENT, 0, "no request 'zeta'" },
+	{ "00-abc", 0, 2, NULL },
+};
+
+static void test_find__cases(void **state)
+{
+	struct fake *f = *state;
+
+	for (int i = 0; i < 3; i++)
+		fake_request(f, i);
+	strcpy(f->reqs[0].x_request_id, "alpha");
+	strcpy(f->reqs[1].x_request_id, "alpha-beta");
+	strcpy(f->reqs[2].x_request_id, "77-x");
+	strcpy(f->reqs[2].traceparent, "00-abcdef-01");
+	for (size_t i = 0; i < ARRAY_SIZE(find_cases); i++) {
+		const struct find_case *c = &find_cases[i];
+		char why[200] = "";
+		size_t index = 99;
+
+		assert_int_equal(find_request(&f->v, c->what, &index, why, sizeof(why)), c->err);
+		if (c->err)
+			assert_has(why, c->says);
+		assert_int_equal(index, c->err ? 99 : c->index);
+	}
+}
+
+static void test_find__many_candidates_are_cut(void **state)
+{
+	struct fake *f = *state;
+	char why[200], small[20];
+	size_t index;
+
+	for (int i = 0; i < 30; i++)
+		fake_request(f, i);
+	assert_int_equal(find_request(&f->v, "chat", &index, why, sizeof(why)), -ENOTUNIQ);
+	assert_has(why, "30 requests: r1 r2 r3 r4 r5 r6 r7 r8 ...; say more of it");
+	assert_int_equal(find_request(&f->v, "chat", &index, small, sizeof(small)), -ENOTUNIQ);
+	f->v.n_requests = 0;
+	assert_int_equal(find_request(&f->v, "chat", &index, why, sizeof(why)), -ENOENT);
+	assert_has(why, "holds no requests");
+	f->v.n_requests = 30;
+}
+
+static const struct { int64_t ns; const char *want; } ms_cases[] = {
+	{ -1, "-" },	       { 0, "0.00" },	       { 4999, "0.00" },      { 5001, "0.01" },
+	{ 9994000, "9.99" },   { 9996000, "10.0" },    { 41230000, "41.2" },  { 99960000, "100" },
+	{ 380400000, "380" },  { 12345600000, "12346" },
+};
+
+static void test_cell_ms__three_digits(void **state)
+{
+	char buf[CELL_LEN];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(ms_cases); i++)
+		assert_string_equal(cell_ms(buf, ms_cases[i].ns), ms_cases[i].want);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_report__first_line_is_the_answer),
+		TEST(test_report__says_which_values_are_inferred),
+		TEST(test_report__says_what_it_did_not_see),
+		TEST(test_report__hundred_percent_is_said_of_nothing_less),
+		TEST(test_report__empty),
+		TEST(test_report__fits_its_width),
+		TEST(test_report__escapes_only_with_color),
+		TEST(test_report__classes_only_when_mixed),
+		TEST(test_request__points_in_order_of_time),
+		TEST(test_request__of_which_nothing_is_known),
+		TEST(test_text__survives_no_memory),
+		TEST(test_text__full_disk_is_an_error),
+		TEST(test_find__cases),
+		TEST(test_find__many_candidates_are_cut),
+		TEST(test_cell_ms__three_digits),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

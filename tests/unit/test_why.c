@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The waterfall: parts add up to e2e whatever happened, and each says what filled it. */
+#include "fake_server.h"
+#include "sink/trace.h"
+#include "sink/why.h"
+#include "sink/why_priv.h"
+#include "unit.h"
+
+#include <errno.h>
+#include <math.h>
+
+#define MS(x) ((uint64_t)((x)*1000000))
+
+static int setup(void **state)
+{
+	*state = fake__new();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	fake__free(*state);
+	return 0;
+}
+
+/* Segments cover the whole time, the sums are those of the segments. */
+static void check_partition(const struct trace *t)
+{
+	uint64_t at = t->t0_ns, sum[N_PARTS] = { 0 };
+
+	for (size_t i = 0; i < t->n; i++) {
+		assert_int_equal(t->segs[i].t0_ns, at);
+		assert_true(t->segs[i].t1_ns > at);
+		at = t->segs[i].t1_ns;
+		sum[t->segs[i].part] += t->segs[i].t1_ns - t->segs[i].t0_ns;
+	}
+	assert_int_equal(at, t->t1_ns);
+	assert_memory_equal(sum, t->sum_ns, sizeof(sum));
+}
+
+static struct trace trace_of(struct fake *f, size_t request)
+{
+	struct trace t;
+
+	assert_int_equal(trace__init(&t, &f->v, request), 0);
+	check_partition(&t);
+	return t;
+}
+
+static char *why(struct fake *f, size_t request)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	assert_non_null(out);
+	assert_int_equal(why_request(&f->v, request, &(struct text_opts){ .width = 1000 }, out), 0);
+	fclose(out);
+	return text;
+}
+
+static void assert_has(const char *text, const char *part)
+{
+	if (!strstr(text, part))
+		print_error("not there: \"%s\" in:\n%s\n", part, text);
+	assert_non_null(strstr(text, part));
+}
+
+static void three_jobs(struct fake *f)
+{
+	struct fake_job jobs[] = {
+		{ .at_ms = 10, .prompt = 30, .output = 60, .stream = true },
+		{ .at_ms = 20, .prompt = 64, .cached = 10, .output = 30, .stream = true },
+		{ .at_ms = 30, .prompt = 900, .output = 5, .stream = true },
+	};
+
+	fake_serve(f, jobs, ARRAY_SIZE(jobs));
+}
+
+static void test_trace__parts_of_a_request_that_waited(void **state)
+{
+	struct trace t;
+
+	three_jobs(*state);
+	t = trace_of(*state, 2);
+	assert_int_equal(t.sum_ns[PART_READ], MS(0.1));
+	assert_int_equal(t.sum_ns[PART_BEFORE_SUBMIT], MS(0.9));
+	assert_int_equal(t.sum_ns[PART_WAIT_SLOT], MS(138.6)); /* 31.0 .. 169.6, r2's last step */
+	assert_int_equal(t.sum_ns[PART_WAIT_STEP], MS(0.2));
+	assert_int_equal(t.sum_ns[PART_PREFILL], MS(3 * 55.2 + 31.2));
+	assert_int_equal(t.n_prefill_steps, 4);
+	assert_int_equal(t.n_decode_steps, 4);
+	assert_int_equal(t.sum_ns[PART_DELIVERY], MS(0.3));
+	assert_int_equal(t.sum_ns[PART_END], MS(0.3));
+	assert_int_equal(t.sum_ns[PART_UNEXPLAINED], 0);
+	assert_int_equal(t.slot_holder->id, 2);
+	assert_int_equal(t.ttft_ns[PART_WAIT_SLOT], MS(138.6));
+	assert_int_equal(t.ttft_ns[PART_DECODE], 0);
+	assert_int_equal(t.ttft_ns[PART_DELIVERY], MS(0.3));
+	trace__free(&t);
+}
+
+static void test_trace__shared_decode_names_the_culprit(void **state)
+{
+	struct trace t;
+
+	three_jobs(*state);
+	t = trace_of(*state, 0);
+	assert_int_equal(t.n_shared, 5); /* r2's prefill once, r3's four times */
+	assert_int_equal(t.shared_tokens, 54 + 900);
+	assert_int_equal(t.culprit, 2);
+	assert_int_equal(t.culprit_tokens, 900);
+	assert_int_equal(t.median_decode_ns, MS(4.4));
+	trace__free(&t);
+}
+
+/* Steps at 10..20, 21..31, and then one more at `last` of the same sequence. */
+static struct rec_request *with_hole(struct fake *f, double last)
+{
+	struct rec_request *r = fake_request(f, 5);
+	uint32_t q = fake_seq(f, r, 0);
+
+	fake_point(r, P_REQ_LAST_BYTE, 6);
+	fake_point(r, P_SUBMIT, 7);
+	fake_step(f, 10, 20);
+	fake_member(f, q, 'P', 10);
+	for (int i = 0; i < 8; i++) {
+		fake_step(f, 21 + 11 * i, 31 + 11 * i);
+		fake_member(f, q, 'd', 1);
+	}
+	if (last > 0) {
+		fake_step(f, last, last + 10);
+		fake_member(f, q, 'd', 1);
+		fake_done(f, r, last + 12);
+	} else {
+		fake_done(f, r, 120);
+	}
+	return r;
+}
+
+static void test_trace__short_holes_are_host_work(void **state)
+{
+	struct trace t;
+
+	with_hole(*state, 109);
+	t = trace_of(*state, 0);
+	assert_int_equal(t.sum_ns[PART_BETWEEN], MS(9));
+	assert_int_equal(t.sum_ns[PART_UNEXPLAINED], 0);
+	trace__free(&t);
+}
+
+static void test_trace__a_long_hole_is_unexplained(void **state)
+{
+	struct fake *f = *state;
+	struct trace t;
+	char *text;
+
+	with_hole(f, 300);
+	t = trace_of(f, 0);
+	assert_int_equal(t.sum_ns[PART_UNEXPLAINED], MS(192)); /* 108 .. 300 */
+	assert_int_equal(t.sum_ns[PART_BETWEEN], MS(8));
+	trace__free(&t);
+	text = why(f, 0);
+	assert_has(text, "; unexplained 192 ms.");
+	assert_has(text, "unexplained: the engine ran no step");
+	free(text);
+	f->v.n_lost = 1;
+	f->lost[0] = (struct rec_lost){ fake_ns(150), fake_ns(160), 3, TL_LOST_RING, 0 };
+	text = why(f, 0);
+	assert_has(text, "unexplained: events were lost here");
+	assert_has(text, "3 events were lost while it ran");
+	free(text);
+}
+
+static void test_trace__steps_of_others_fill_a_hole(void **state)
+{
+	struct fake *f = *state;
+	struct rec_request *r = fake_request(f, 0), *other = fake_request(f, 0);
+	uint32_t q = fake_seq(f, r, 0), o = fake_seq(f, other, 1);
+	struct trace t;
+	char *text;
+
+	fake_step(f, 10, 20);
+	fake_member(f, q, 'P', 10);
+	fake_step(f, 20.5, 70);
+	fake_member(f, o, 'p', 512);
+	fake_step(f, 70.5, 80);
+	fake_member(f, q, 'd', 1);
+	fake_done(f, r, 81);
+	t = trace_of(f, 0);
+	assert_int_equal(t.sum_ns[PART_OTHER_STEPS], MS(49.5));
+	assert_int_equal(t.sum_ns[PART_BETWEEN], MS(1));
+	trace__free(&t);
+	text = why(f, 0);
+	assert_has(text, "1 step of others, 49.5 ms: prefill of r2 (512 tok)");
+	free(text);
+}
+
+static void test_trace__overlapping_steps_count_once(void **state)
+{
+	struct fake *f = *state;
+	struct rec_request *r = fake_request(f, 0);
+	uint32_t q = fake_seq(f, r, 0);
+	struct trace t;
+
+	fake_step(f, 10, 20);
+	fake_member(f, q, 'P', 10);
+	fake_step(f, 15, 30); /* the engine runs one step ahead */
+	fake_member(f, q, 'd', 1);
+	fake_step(f, 25, 28);
+	fake_member(f, q, 'd', 1);
+	fake_done(f, r, 40);
+	t = trace_of(f, 0);
+	assert_int_equal(t.sum_ns[PART_PREFILL], MS(10));
+	assert_int_equal(t.sum_ns[PART_DECODE], MS(10));
+	trace__free(&t);
+}
+
+static void test_trace__steps_of_another_engine_are_not_ours(void **state)
+{
+	struct fake *f = *state;
+	struct trace t;
+	uint32_t other;
+
+	f->v.n_engines = 2;
+	other = fake_seq(f, NULL, 0);
+	f->seqs[other].engine = 1;
+	fake_step(f, 7.5, 9.5);
+	fake_member(f, other, 'p', 99);
+	f->steps[0].engine = 1;
+	with_hole(f, 109);
+	t = trace_of(f, 0);
+	assert_int_equal(t.sum_ns[PART_WAIT_SLOT], 0);
+	assert_int_equal(t.sum_ns[PART_WAIT_STEP], MS(3));
+	for (size_t i = 0; i < t.n; i++)
+		assert_int_equal(t.segs[i].n_steps, 0);
+	trace__free(&t);
+}
+
+static void test_trace__unjoined_is_unexplained(void **state)
+{
+	struct fake *f = *state;
+	struct rec_request *r = fake_request(f, 0);
+	struct trace t;
+	char *text;
+
+	fake_point(r, P_REQ_LAST_BYTE, 1);
+	fake_point(r, P_HEADERS, 2); /* long before the first token */
+	for (int i = 0; i < 10; i++)
+		fake_chunk(r, 50 + 10 * i + (i > 5 ? 90 : 0), TL_CHUNK_TEXT);
+	fake_done(f, r, 235);
+	t = trace_of(f, 0);
+	assert_null(t.q);
+	assert_int_equal(t.sum_ns[PART_SERVER], MS(49));
+	assert_int_equal(t.sum_ns[PART_STREAM], MS(180));
+	assert_int_equal(t.sum_ns[PART_END], MS(5));
+	trace__free(&t);
+	text = why(f, 0);
+	assert_has(text, "unexplained 229 ms");
+	assert_has(text, "joined to no step of the engine");
+	assert_has(text, "longest gap between chunks");
+	free(text);
+}
+
+static void test_trace__what_came_before_we_did_is_not_claimed(void **state)
+{
+	struct fake *f = *state;
+	struct fake_job jobs[] = {
+		{ .prompt = 20, .output = 10, .stream = true, .joined_late = true },
+	};
+	struct trace t;
+	char *text;
+
+	fake_serve(f, jobs, 1);
+	t = trace_of(f, 0);
+	assert_int_equal(t.sum_ns[PART_WAIT_SLOT], 0);
+	assert_int_equal(t.sum_ns[PART_PREFILL], 0);
+	assert_int_equal(t.n_decode_steps, 9);
+	trace__free(&t);
+	text = why(f, 0);
+	assert_has(text, "seen for");
+	assert_has(text, "its begin was not seen");
+	free(text);
+}
+
+static void test_trace__nothing_known(void **state)
+{
+	struct fake *f = *state;
+	struct rec_request *r = fake_request(f, 0);
+	char *text;
+
+	r->at_ns[P_REQ_FIRST_BYTE] = 0;
+	r->joined_late = true;
+	r->state = REQ_TRUNCATED;
+	text = why(f, 0);
+	assert_has(text, "nothing is known");
+	free(text);
+}
+
+static void test_why__says_who_had_the_slot_and_what_ran(void **state)
+{
+	char *text;
+
+	three_jobs(*state);
+	text = why(*state, 2);
+	assert_has(
+		text,
+		"r3: e2e 356 ms; 139 ms waiting for a slot, 197 ms prefill of 900 tokens in 4 steps");
+	assert_has(text, "slot 1 had r2; 30 steps ran: prefill of r2 (54 tok), decode of r1");
+	assert_has(text, "prefill 255 tok, 55.2 ms, with decode of r1");
+	assert_has(text, "4 decode steps x 4.40 ms, with decode of r1");
+	assert_has(text, "sum = e2e (done - req_first_byte)");
+	free(text);
+	text = why(*state, 0);
+	assert_has(text, "shared with the prefill of r3, 900 tokens, and of others)");
+	assert_has(text, "decode 55.2 ms, with prefill of r3 (255 tok)");
+	free(text);
+}
+
+/* The parts as printed, to the us, add up to the sum as printed. */
+static void test_why__printed_parts_add_up(void **state)
+{
+	struct fake *f = *state;
+	char *text, *rest = NULL;
+	long sum = 0, total = -1;
+	bool in = false;
+
+	three_jobs(f);
+	for (size_t i = 0; i < f->v.n_steps; i++)
+		f->steps[i].t1_ns += 333 + 7 * i; /* nothing falls on a us */
+	text = why(f, 2);
+	for (char *l = strtok_r(text, "\n", &rest); l; l = strtok_r(NULL, "\n", &rest)) {
+		long us = lround(strtod(l, NULL) * 1000);
+
+		if (strstr(l, "share  part"))
+			in = true;
+		else if (in && strstr(l, "sum = "))
+			total = us;
+		else if (in && total < 0)
+			sum += us;
+	}
+	assert_true(total > 0);
+	assert_int_equal(sum, total);
+	free(text);
+}
+
+/* 1500 decode steps, every third with somebody's prefill: still one screen, and all the time. */
+static void test_why__long_stories_are_folded(void **state)
+{
+	struct fake *f = *state;
+	struct rec_request *r = fake_request(f, 0), *other = fake_request(f, 0);
+	uint32_t q = fake_seq(f, r, 0), o = fake_seq(f, other, 1);
+	struct why_rows w;
+	struct trace t;
+	uint64_t at;
+
+	fake_step(f, 0, 10);
+	fake_member(f, q, 'P', 10);
+	for (int i = 0; i < 1500; i++) {
+		fake_step(f, 10 + 10 * i, 18 + 10 * i);
+		fake_member(f, q, 'd', 1);
+		if (i % 3 == 0)
+			fake_member(f, o, i % 2 ? 'p' : 'd', 1);
+	}
+	fake_done(f, r, 15020);
+	t = trace_of(f, 0);
+	assert_int_equal(why_rows__build(&w, &t), 0);
+	assert_in_range(w.rows.n, 3, 60);
+	at = t.t0_ns;
+	for (size_t i = 0; i < w.rows.n; i++) {
+		assert_int_equal(w.rows.v[i].t0_ns, at);
+		at = w.rows.v[i].t1_ns;
+	}
+	assert_int_equal(at, t.t1_ns);
+	why_rows__free(&w);
+	trace__free(&t);
+}
+
+static void test_why__a_slow_step_without_reason_says_so(void **state)
+{
+	struct fake *f = *state;
+	struct rec_request *r = with_hole(f, 109);
+	char *text;
+
+	f->steps[9].t1_ns += 60000000;
+	r->at_ns[P_DONE] += 60000000;
+	r->at_ns[P_LAST_TOKEN_ENGINE] += 60000000;
+	text = why(f, 0);
+	assert_has(text, "decode 70.0 ms, usually 10.0; no prefill in it, alone: cause not seen");
+	free(text);
+}
+
+static void test_why__every_width(void **state)
+{
+	three_jobs(*state);
+	for (int width = 0; width < 140; width += 7) {
+		struct fake *f = *state;
+		char *text = NULL, *rest = NULL;
+		size_t len;
+		FILE *out = open_memstream(&text, &len);
+		struct text_opts o = { .width = width, .utf8 = true };
+
+		assert_non_null(out);
+		assert_int_equal(why_request(&f->v, 2, &o, out), 0);
+		fclose(out);
+		for (char *l = strtok_r(text, "\n", &rest); l; l = strtok_r(NULL, "\n", &rest))
+			assert_true(utf8_width(l) <= (width == 0 ? 100 : width < 60 ? 60 : width));
+		free(text);
+	}
+}
+
+static void test_why__survives_no_memory(void **state)
+{
+	struct fake *f = *state;
+	FILE *out = fopen("/dev/null", "w");
+	int err = 0;
+
+	assert_non_null(out);
+	three_jobs(f);
+	fputc('\n', out); /* stdio takes its buffer here */
+	OOM_LOOP(err = why_request(&f->v, 0, &(struct text_opts){ 0 }, out);
+		 if (err) assert_int_equal(err, -ENOMEM))
+		assert_int_equal(err, 0);
+	fclose(out);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_trace__parts_of_a_request_that_waited),
+		TEST(test_trace__shared_decode_names_the_culprit),
+		TEST(test_trace__short_holes_are_host_work),
+		TEST(test_trace__a_long_hole_is_unexplained),
+		TEST(test_trace__steps_of_others_fill_a_hole),
+		TEST(test_trace__overlapping_steps_count_once),
+		TEST(test_trace__steps_of_another_engine_are_not_ours),
+		TEST(test_trace__unjoined_is_unexplained),
+		TEST(test_trace__what_came_before_we_did_is_not_claimed),
+		TEST(test_trace__nothing_known),
+		TEST(test_why__says_who_had_the_slot_and_what_ran),
+		TEST(test_why__printed_parts_add_up),
+		TEST(test_why__long_stories_are_folded),
+		TEST(test_why__a_slow_step_without_reason_says_so),
+		TEST(test_why__every_width),
+		TEST(test_why__survives_no_memory),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
