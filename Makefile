@@ -71,7 +71,8 @@ $(B)/tests/unit/%: $(B)/san/tests/unit/%.o $(B)/san/tests/oom.o $(call san,$(IO)
 
 FUZZ	:= $(patsubst tests/fuzz/%.c,$(B)/tests/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_CFLAGS := -std=gnu11 -O1 -g -w -D_GNU_SOURCE -DTL_VERSION='"$(VERSION)"' -Iinclude -Iagent -Itests \
-	       -I/usr/share/include/llhttp -fno-sanitize-recover=all -MMD -MP
+	       -I/usr/share/include/llhttp -fno-sanitize-recover=all -MMD -MP \
+	       -DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
 $(B)/fuzz/%.o: %.c
 	@mkdir -p $(@D)
 	$(CLANG) $(FUZZ_CFLAGS) -fsanitize=fuzzer-no-link,address,undefined -c $< -o $@

@@ -221,7 +221,7 @@ void event_json(struct jsonw *w, const struct tl_hdr *ev)
 		jsonw__key(w, "size");	/* an older writer knew fewer fields */
 		jsonw__u64(w, ev->size);
 	} else if (ev->size != event_size(k, n) || !all_zero(rec + end, ev->size - end)) {
-		jsonw__key(w, "tail");	/* a newer writer knows more */
+		jsonw__key(w, "more");	/* a newer writer knows more */
 		jsonw__hex(w, rec + end, ev->size - end);
 	}
 	jsonw__end_object(w);

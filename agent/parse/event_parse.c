@@ -367,7 +367,7 @@ static int set_field(struct event_parser *p, const char *key, const jsmntok_t *v
 struct record {
 	const struct event_kind *k;	/* NULL: not known, has a payload */
 	struct target fields;
-	const jsmntok_t *array, *tail, *payload, *size;
+	const jsmntok_t *array, *more, *payload, *size;
 };
 
 static int set_number(struct event_parser *p, const jsmntok_t *t, uint8_t type, uint64_t scale, void *at)
@@ -411,8 +411,8 @@ static int set_record(struct event_parser *p, const char *key, const jsmntok_t *
 	}
 	if (strcmp(key, "payload") == 0)
 		r->payload = value;
-	else if (strcmp(key, "tail") == 0)
-		r->tail = value;
+	else if (strcmp(key, "more") == 0)
+		r->more = value;
 	else if (strcmp(key, "size") == 0)
 		r->size = value;
 	else if (r->k && r->k->array && strcmp(key, r->k->array->name) == 0)
@@ -502,8 +502,8 @@ static int finish_record(struct event_parser *p, const struct record *r)
 				return err;
 		}
 		end = r->k->size + (r->k->array ? n * r->k->array->elem_size : 0);
-		if (r->tail) {
-			err = token_hex(p, r->tail, p->rec.bytes + end, TL_EVENT_MAX - end);
+		if (r->more) {
+			err = token_hex(p, r->more, p->rec.bytes + end, TL_EVENT_MAX - end);
 			if (err < 0)
 				return err;
 			end += (size_t)err;
@@ -539,8 +539,10 @@ static int tokenize(struct event_parser *p, const char *line, size_t len)
 		p->tokens = more;
 		p->max_tokens *= 2;
 	}
+	if (n == JSMN_ERROR_PART && memchr(line, '{', len))
+		return refuse(p, "it ends too early");
 	if (n <= 0)
-		return refuse(p, n == JSMN_ERROR_PART ? "it ends too early" : "it is not valid JSON");
+		return refuse(p, "it is not valid JSON");
 	p->n_tokens = (size_t)n;
 	if (skip(p, p->tokens) != p->tokens + n)
 		return refuse(p, "something follows the object");
