@@ -7,10 +7,11 @@
 #include <stdint.h>
 
 struct cutbuf {
-	char *data;		/* max_head + max_tail bytes once something came; NULL before */
+	char *data;		/* the start: grows as it comes, up to max_head */
+	char *ring;		/* max_tail bytes, once more than max_head came */
 	uint32_t max_head, max_tail;
-	uint32_t head;		/* bytes of the start that are held */
-	uint64_t after;		/* bytes that came after these; the last ones are held in a ring */
+	uint32_t head, cap;	/* bytes of the start that are held, and room for them */
+	uint64_t after;		/* bytes that came after these; the last ones are held in the ring */
 	uint64_t gap_at;	/* `after` behind the last hole: the tail begins there at the earliest */
 };
 
@@ -22,7 +23,8 @@ void cutbuf__gap(struct cutbuf *c, uint64_t n);	/* n bytes that nobody has */
 
 uint64_t cutbuf__total(const struct cutbuf *c);
 /* Lays what is held side by side: *ret_head bytes of the start, then the tail, *ret_len in all. Whole
- * when *ret_len == total. NULL when nothing is held. Adding more afterwards is not allowed. */
+ * when *ret_len == total. NULL when nothing is held; the start alone when memory runs out. Adding more
+ * afterwards is not allowed. */
 const char *cutbuf__join(struct cutbuf *c, size_t *ret_head, size_t *ret_len);
 
 #endif
