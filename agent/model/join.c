@@ -67,9 +67,15 @@ static uint64_t request_start(const struct rec_request *r)
 	return r->at_ns[P_REQ_LAST_BYTE] ? r->at_ns[P_REQ_LAST_BYTE] : r->at_ns[P_REQ_FIRST_BYTE];
 }
 
+/* The answer came to its proper end, whether or not its begin was seen. */
+static bool is_whole(const struct rec_request *r)
+{
+	return r->how_ended == TL_END_COMPLETE && r->state != REQ_ERROR;
+}
+
 static bool counts_fit(const struct rec_request *r, const struct rec_sequence *q)
 {
-	bool exact = r->state == REQ_COMPLETE && !q->joined_late;
+	bool exact = is_whole(r) && !q->joined_late;
 
 	if (r->output.prov) {
 		if (exact ? q->n_out != r->output.n : q->n_out > r->output.n)
@@ -109,10 +115,11 @@ static uint64_t misfit(const struct model *m, const struct rec_request *r, const
 	if (!wire_last)
 		wire_last = r->state == REQ_ABORTED ? 0 : end == UINT64_MAX ? 0 : end;
 	if (wire_last) {
-		/* An abort may cut either side short; a complete stream ends after its last step. */
+		/* An abort may cut either side short; a whole answer ends after its last step, though
+		 * not its last text: the token that ends it may have none. */
 		uint64_t apart = last > wire_last ? last - wire_last : wire_last - last;
 
-		if (r->state == REQ_COMPLETE && (!last || last > wire_last))
+		if (is_whole(r) && (!last || last > end))
 			return UINT64_MAX;
 		if (apart > MAX_DELIVERY_NS)
 			return UINT64_MAX;

@@ -313,6 +313,56 @@ static void test_model__late_stream_joins_its_slot(void **state)
 	assert_true(v->seqs[0].joined_late);
 }
 
+static void test_model__late_answer_that_is_over_takes_no_slot(void **state)
+{
+	struct model *m = *state;
+	const struct model_view *v;
+
+	/* It ends before a step of its own was seen; the slot works on for somebody unseen. */
+	begin(m, 1, 97, TL_F_JOINED);
+	chunk(m, 1, 97, TL_CHUNK_TEXT);
+	step1(m, 95, 98, 5, TL_DECODE, 1, 1);
+	end(m, 1, 99, TL_END_COMPLETE, 200);
+	step1(m, 98, 110, 5, TL_DECODE, 1, 1);
+	v = finish(m);
+	assert_int_equal(v->requests[0].n_seqs, 0);
+}
+
+static void test_model__late_answer_needs_the_counts_of_a_whole_sequence(void **state)
+{
+	struct model *m = *state;
+	const struct model_view *v;
+
+	/* Read before the capture, started within it: slot 6 ends nearer, slot 5 has what it reports. */
+	seq_begin(m, 5, 90, 0);
+	seq_begin(m, 6, 90, 0);
+	step1(m, 100, 110, 5, TL_PREFILL, 40, 1);
+	step1(m, 110, 120, 6, TL_PREFILL, 30, 1);
+	begin(m, 1, 121, TL_F_JOINED);
+	chunk(m, 1, 121, TL_CHUNK_TEXT);
+	usage(m, 1, 125, 40, 0, 1);
+	end(m, 1, 125, TL_END_COMPLETE, 200);
+	v = finish(m);
+	assert_int_equal(v->requests[0].n_seqs, 1);
+	assert_int_equal(v->seqs[v->requests[0].seqs[0]].slot, 5);
+}
+
+static void test_model__last_token_may_have_no_text(void **state)
+{
+	struct model *m = *state;
+	const struct model_view *v;
+
+	begin(m, 1, 1000, 0);
+	seq_begin(m, 0, 1005, 0);
+	step1(m, 1010, 1020, 0, TL_PREFILL, 9, 1);
+	chunk(m, 1, 1021, TL_CHUNK_TEXT);
+	step1(m, 1021, 1030, 0, TL_DECODE, 1, 1);	/* the token that ends it */
+	usage(m, 1, 1031, 9, 0, 2);
+	end(m, 1, 1032, TL_END_COMPLETE, 200);
+	v = finish(m);
+	assert_int_equal(v->requests[0].n_seqs, 1);
+}
+
 static void test_model__unknown_and_lost(void **state)
 {
 	struct model *m = *state;
@@ -408,7 +458,9 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		T(points_and_counts), T(joins_by_counts), T(says_when_it_cannot_tell),
 		T(leaves_strangers_alone), T(counts_must_fit), T(states), T(other_exchanges_are_counted),
-		T(late_stream_joins_its_slot), T(unknown_and_lost), T(limits), T(damaged_numbers),
+		T(late_stream_joins_its_slot), T(late_answer_that_is_over_takes_no_slot),
+		T(late_answer_needs_the_counts_of_a_whole_sequence), T(last_token_may_have_no_text),
+		T(unknown_and_lost), T(limits), T(damaged_numbers),
 		T(engines), T(survives_oom),
 	};
 
