@@ -30,6 +30,7 @@ struct target {
 	uint8_t asked;		/* by -p */
 	uint8_t gone;
 	uint64_t start_ns;
+	uint64_t from_ns;	/* when all of it was attached */
 };
 
 struct session {
@@ -143,7 +144,7 @@ static int add_target(struct session *s, const struct found *f, bool asked)
 
 	if (!t)
 		return -ENOMEM;
-	*t = (struct target){ f->id.engine, asked, 0, f->facts.start_ns };
+	*t = (struct target){ f->id.engine, asked, 0, f->facts.start_ns, UINT64_MAX };
 	for (size_t i = 0; i < f->facts.n_ports && i < 8; i++) {
 		ev.ports[ev.n_ports++] = f->facts.ports[i];
 		src_bpf__watch_port(s->bpf, f->facts.ports[i]);
@@ -158,6 +159,7 @@ static int add_target(struct session *s, const struct found *f, bool asked)
 		err = src_bpf__add_target(s->bpf, f->facts.pid);
 	if (err < 0)
 		return err;
+	t->from_ns = monotonic_ns();
 	if (n <= 0 && rep.missing[0])
 		log_warn("pid %u: no engine steps (%s); requests and tokens are seen on the wire only",
 			 f->facts.pid, rep.missing);
@@ -243,10 +245,25 @@ static int add_targets(struct session *s)
 
 /* ---- events ---- */
 
+/* Probes in the engine come one by one: what some saw before the last was there has holes, and its
+ * requests are none of those on the wire. */
+static bool is_too_early(const struct session *s, const struct tl_hdr *ev)
+{
+	const struct target *t;
+
+	if (ev->kind < TL_RAW_LLAMA_STEP)
+		return false;
+	t = map__get(s->targets, ev->tgid);
+	return t && ev->ts_ns < t->from_ns;
+}
+
 static int take(void *ctx, const struct tl_hdr *ev)
 {
 	struct session *s = ctx;
 	int err = 0;
+
+	if (is_too_early(s, ev))
+		return 0;
 
 	s->events++;
 	if (ev->kind == TL_RAW_PROC && ((const struct tl_raw_proc *)ev)->what == TL_PROC_EXIT) {
