@@ -220,6 +220,15 @@ static void trim(char *s)
 		s[--len] = '\0';
 }
 
+/* Whatever lengths the head gives (RFC 9112, 6.3): llhttp would believe these. */
+static bool has_no_body(const struct http1 *h)
+{
+	int status = h->parser.status_code;
+
+	return h->parser.type == HTTP_RESPONSE &&
+	       (h->expect_head || status / 100 == 1 || status == 204 || status == 304);
+}
+
 static void finish_head(struct http1 *h)
 {
 	struct work *w = h->work;
@@ -244,10 +253,7 @@ static void finish_head(struct http1 *h)
 		return;
 	}
 	head->status = p->status_code;
-	head->body = body_of(w->type);
-	if (h->expect_head || head->content_length == 0 || head->status == 204 ||
-	    head->status == 304)
-		head->body = TL_BODY_NONE;
+	head->body = has_no_body(h) || head->content_length == 0 ? TL_BODY_NONE : body_of(w->type);
 }
 
 static int on_headers_complete(llhttp_t *p)
@@ -271,7 +277,7 @@ static int on_headers_complete(llhttp_t *p)
 	}
 	free(h->work);
 	h->work = NULL;
-	return h->in_body && p->type == HTTP_RESPONSE && h->expect_head;
+	return has_no_body(h);
 }
 
 static int on_body(llhttp_t *p, const char *at, size_t len)

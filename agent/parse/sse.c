@@ -22,6 +22,7 @@ enum field { FIELD_OTHER, FIELD_DATA, FIELD_EVENT };
 /* What an event under way needs; NULL as long as it lies in the bytes just fed. */
 struct kept {
 	size_t len, cap;	/* bytes used and there in data[] */
+	size_t event_len;	/* without the NUL behind it */
 	char event[MAX_EVENT];
 	char data[];		/* the head, then at least the last max_tail bytes */
 };
@@ -61,7 +62,7 @@ static struct sse *new(size_t max_head, size_t max_tail, bool lines)
 	s->max_head = max_head < UINT32_MAX / 4 ? max_head : UINT32_MAX / 4;
 	s->max_tail = max_tail < UINT32_MAX / 4 ? max_tail : UINT32_MAX / 4;
 	s->lines = lines;
-	s->line = LINE_BOM;
+	s->line = lines ? LINE_START : LINE_BOM;
 	return s;
 }
 
@@ -107,7 +108,7 @@ static bool keep_room(struct sse *s, size_t need)
 	if (!k)
 		return false;
 	if (fresh) {
-		k->len = 0;
+		k->len = k->event_len = 0;
 		k->event[0] = '\0';
 	}
 	k->cap = cap;
@@ -173,12 +174,15 @@ static void lose(struct sse *s)
 	s->lost = s->failed = true;
 }
 
-static void set_event(struct kept *k, const char *event, size_t len)
+static void add_event(struct kept *k, const char *event, size_t len)
 {
-	if (len > MAX_EVENT - 1)
-		len = MAX_EVENT - 1;
-	memcpy(k->event, event, len);
-	k->event[len] = '\0';
+	size_t room = MAX_EVENT - 1 - k->event_len;
+
+	if (len > room)
+		len = room;
+	memcpy(k->event + k->event_len, event, len);
+	k->event_len += len;
+	k->event[k->event_len] = '\0';
 }
 
 /* The fed bytes go away, or a second piece comes: copy what was only looked at. */
@@ -193,8 +197,10 @@ static void keep_view(struct sse *s, struct view *v)
 		lose(s);
 		return;
 	}
-	if (old.event)
-		set_event(s->kept, old.event, old.event_len);
+	if (old.event) {
+		s->kept->event_len = 0;	/* the last one counts */
+		add_event(s->kept, old.event, old.event_len);
+	}
 }
 
 static void start_data(struct sse *s, struct view *v)
@@ -221,22 +227,6 @@ static void add_data(struct sse *s, struct view *v, const char *p, size_t len)
 	keep_view(s, v);
 	if (!s->lost && !keep(s, p, len))
 		lose(s);
-}
-
-/* More of an event field that began in an earlier feed. */
-static void more_event(struct sse *s, const char *p, size_t len)
-{
-	char event[2 * MAX_EVENT];
-	size_t n;
-
-	if (s->lost || !s->kept)
-		return;
-	n = strlen(s->kept->event);
-	if (len > MAX_EVENT)
-		len = MAX_EVENT;
-	memcpy(event, s->kept->event, n);
-	memcpy(event + n, p, len);
-	set_event(s->kept, event, n + len);
 }
 
 static void start_field(struct sse *s, struct view *v)
@@ -304,8 +294,8 @@ static void add_piece(struct sse *s, struct view *v, const char *p, const char *
 	} else if (s->field == FIELD_EVENT && fresh) {
 		v->event = p;
 		v->event_len = end - p;
-	} else if (s->field == FIELD_EVENT) {
-		more_event(s, p, end - p);
+	} else if (s->field == FIELD_EVENT && s->kept) {
+		add_event(s->kept, p, end - p);
 	}
 }
 

@@ -240,12 +240,14 @@ static const struct row responses[] = {
 	{ "no reason phrase", "HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", "(200 none 0;)" },
 	{ "continue", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
 	  "(200 other 1; x)" },
+	{ "interim with a length", "HTTP/1.1 103 Early Hints\r\nContent-Length: 9\r\n\r\n"
+	  "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx", "(200 other 1; x)" },
 	{ "early hints twice", "HTTP/1.1 103 Early Hints\r\nLink: /a\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n"
 	  "HTTP/1.1 204 No Content\r\n\r\n", "(204 none;)" },
 	{ "no content", "HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
 	  "(204 none;)(200 other 1; x)" },
-	{ "not modified has a length and no body", "HTTP/1.1 304 Not Modified\r\n\r\n"
-	  "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx", "(304 none;)(200 other 1; x)" },
+	{ "not modified has a length and no body", "HTTP/1.1 304 Not Modified\r\n"
+	  "Content-Length: 500\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx", "(304 none 500;)(200 other 1; x)" },
 	{ "error", "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json; charset=utf-8\r\n"
 	  "Content-Length: 12\r\n\r\n{\"error\":{}}", "(400 json 12; {\"error\":{}})" },
 	{ "until close", "HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: a\n\n$",
