@@ -38,18 +38,23 @@ static ssize_t read_text(pid_t pid, const char *name, char *buf, size_t size)
 	return n;
 }
 
-static int64_t boot_to_monotonic_ns(void)
+/* How long the host was suspended, in whole ticks: start times are compared between looks, so no
+ * two looks may differ by the time between two clock reads. */
+static int64_t suspended_ns(int64_t tick_ns)
 {
 	struct timespec boot, mono;
+	int64_t ns;
 
-	clock_gettime(CLOCK_BOOTTIME, &boot);
 	clock_gettime(CLOCK_MONOTONIC, &mono);
-	return (boot.tv_sec - mono.tv_sec) * 1000000000ll + boot.tv_nsec - mono.tv_nsec;
+	clock_gettime(CLOCK_BOOTTIME, &boot);
+	ns = (boot.tv_sec - mono.tv_sec) * 1000000000ll + boot.tv_nsec - mono.tv_nsec;
+	return (ns + tick_ns / 2) / tick_ns * tick_ns;
 }
 
 /* pid (comm) state ppid ... : comm may hold spaces and parentheses. */
 static int read_stat(pid_t pid, struct proc_facts *f)
 {
+	int64_t tick_ns = 1000000000 / sysconf(_SC_CLK_TCK);
 	unsigned long long start;
 	char buf[1024], *open_, *close_;
 	unsigned int flags;
@@ -69,7 +74,7 @@ static int read_stat(pid_t pid, struct proc_facts *f)
 		   &f->ppid, &flags, &start) != 3)
 		return -ESRCH;
 	f->kernel_thread = flags & PF_KTHREAD_;
-	ns = (int64_t)(start * (1000000000ull / sysconf(_SC_CLK_TCK))) - boot_to_monotonic_ns();
+	ns = start * tick_ns - suspended_ns(tick_ns);
 	f->start_ns = ns > 0 ? ns : 0;
 	return 0;
 }

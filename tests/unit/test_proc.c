@@ -159,6 +159,23 @@ static void test_proc__facts_of_child(void **state)
 	end(pid);
 }
 
+/* A process is known again by pid and start: the same each time. */
+static void test_proc__start_is_stable(void **state)
+{
+	struct proc_scan *scan = proc_scan__new();
+	struct proc_facts f;
+	uint64_t start = 0;
+
+	(void)state;
+	for (int i = 0; i < 200; i++) {
+		assert_int_equal(proc_scan__read(scan, getpid(), &f), 0);
+		assert_true(!i || f.start_ns == start);
+		start = f.start_ns;
+		proc_facts__free(&f);
+	}
+	proc_scan__free(scan);
+}
+
 static void test_proc__listens_on_ipv6(void **state)
 {
 	uint32_t port;
@@ -788,6 +805,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_proc__facts_of_child),
+		cmocka_unit_test(test_proc__start_is_stable),
 		cmocka_unit_test(test_proc__listens_on_ipv6),
 		cmocka_unit_test(test_proc__io_uring),
 		cmocka_unit_test(test_proc__deleted_exe),
