@@ -141,7 +141,7 @@ static void write_identity(struct jsonw *w, const struct model_view *v, const st
 	json_known_count(w, "conn", r->conn);
 	json_str(w, "method", method_name(r->method));
 	json_str(w, "path", r->path);
-	json_str(w, "api", api_name(r->api));
+	json_str(w, "api", r->path[0] || r->api != TL_API_OTHER ? api_name(r->api) : NULL);
 	write_status(w, "status", r->status);
 	write_status(w, "http_status", r->status);
 	jsonw__key(w, "stream");

@@ -8,7 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BY_TTFT = 8, BY_TPOT = 4, MAX_SLOWEST = BY_TTFT + BY_TPOT, MAX_FAILURES = 20 };
+enum {
+	BY_TTFT = 8,
+	BY_TPOT = 4,
+	MAX_SLOWEST = BY_TTFT + BY_TPOT,
+	MAX_FAILURES = 20,
+	MAX_NAMED = 12
+};
 
 /* ---- why ---- */
 
@@ -40,9 +46,9 @@ const char *text_hint(const struct trace *t, char *buf, size_t size)
 	if (!t->q)
 		snprintf(buf, size, "not joined to engine steps");
 	else if (excess > t->sum_ns[part] && 10 * excess > total)
-		snprintf(buf, size, "+%s: prefill of %s%s", units_ns(ms, excess),
+		snprintf(buf, size, "+%s: %s's prefill%s", units_ns(ms, excess),
 			 sequence_name(t->v, t->culprit, name),
-			 t->culprit_tokens < t->shared_tokens ? ", others" : "");
+			 t->culprit_tokens < t->shared_tokens ? ", more" : "");
 	else if (10 * t->sum_ns[part] < total)
 		snprintf(buf, size, "%zu decode steps of %s", t->n_decode_steps,
 			 units_ns(ms, t->sum_ns[PART_DECODE] /
@@ -171,25 +177,77 @@ int text_slowest(struct page *p, const struct model_view *v)
 
 /* ---- failures ---- */
 
+/* Requests with the same state, reason and path are one line. */
+struct failure {
+	char text[240];
+};
+
+static void failure_text(const struct rec_request *r, struct failure *ret)
+{
+	char reason[160];
+
+	snprintf(ret->text, sizeof(ret->text), "%s%s%s", request_reason(r, reason, sizeof(reason)),
+		 r->path[0] ? ", " : "", r->path);
+}
+
+static bool has_failed(const struct rec_request *r)
+{
+	return r->state != REQ_COMPLETE && r->state != REQ_OPEN;
+}
+
+/* The requests of the group that `first` begins. */
+static void write_failure(struct page *p, const struct model_view *v, size_t first,
+			  const struct failure *group)
+{
+	const struct rec_request *r = &v->requests[first];
+	size_t named = 0, more = 0;
+	char ids[160] = "", label[16];
+	int at = 0;
+
+	for (size_t i = first; i < v->n_requests; i++) {
+		struct failure f;
+
+		if (v->requests[i].state != r->state)
+			continue;
+		failure_text(&v->requests[i], &f);
+		if (strcmp(f.text, group->text) != 0)
+			continue;
+		if (named++ < MAX_NAMED)
+			at += snprintf(ids + at, sizeof(ids) - (size_t)at, "%sr%u", at ? " " : "",
+				       v->requests[i].req);
+		else
+			more++;
+	}
+	if (more)
+		snprintf(ids + at, sizeof(ids) - (size_t)at, " and %zu more", more);
+	snprintf(label, sizeof(label), "%-10s", req_state_names[r->state]);
+	page__para(p, label, 10, "%s: %s", ids, group->text);
+}
+
 void text_failures(struct page *p, const struct model_view *v)
 {
-	size_t shown = 0, more = 0;
+	struct failure groups[MAX_FAILURES];
+	size_t n = 0, more = 0;
 
 	for (size_t i = 0; i < v->n_requests; i++) {
-		const struct rec_request *r = &v->requests[i];
-		char reason[160], label[32];
+		struct failure f;
+		size_t k = 0;
 
-		if (r->state == REQ_COMPLETE || r->state == REQ_OPEN)
+		if (!has_failed(&v->requests[i]))
 			continue;
-		if (shown == MAX_FAILURES) {
+		failure_text(&v->requests[i], &f);
+		while (k < n && strcmp(groups[k].text, f.text) != 0)
+			k++;
+		if (k < n)
+			continue;
+		if (n == MAX_FAILURES) {
 			more++;
 			continue;
 		}
-		if (!shown++)
+		groups[n] = f;
+		if (!n++)
 			page__heading(p, "errors, aborted, truncated");
-		snprintf(label, sizeof(label), "r%-5u%-10s", r->req, req_state_names[r->state]);
-		page__para(p, label, 16, "%s%s%s", request_reason(r, reason, sizeof(reason)),
-			   r->path[0] ? ", " : "", r->path);
+		write_failure(p, v, i, &f);
 	}
 	if (more)
 		fprintf(p->out, "and %zu more: see --json\n", more);

@@ -88,10 +88,9 @@ static void decode_row(struct build *b, const struct group *g, const char *ms, c
 	char usual[CELL_LEN];
 
 	if (g->n == 1 && g->odd && !g->crowd.prefill)
-		row(b, g->t0_ns, g->t1_ns, STYLE_BAD,
-		    "decode %s, usually %s; no prefill in it%s%s: cause "
-		    "not seen",
-		    ms, cell_ms(usual, (int64_t)b->t->median_decode_ns), with, who);
+		row(b, g->t0_ns, g->t1_ns, STYLE_DECODE,
+		    "decode %s (its median is %s), no prefill in it%s%s", ms,
+		    cell_ms(usual, (int64_t)b->t->median_decode_ns), with, who);
 	else if (g->n == 1)
 		row(b, g->t0_ns, g->t1_ns, g->odd ? STYLE_OTHER : STYLE_DECODE, "decode %s%s%s", ms,
 		    with, who);

@@ -109,16 +109,18 @@ static void test_report__says_what_it_did_not_see(void **state)
 	r = fake_request(f, 50);
 	r->state = REQ_ABORTED;
 	r->how_ended = TL_END_CLIENT;
+	f->reqs[f->v.n_requests] = *r;
+	f->reqs[f->v.n_requests++].req++;
 	f->v.n_lost_events = 10;
 	f->v.n_events = 990;
 	f->v.n_lost = 1;
 	f->lost[0] = (struct rec_lost){ fake_ns(60), fake_ns(70), 10, TL_LOST_RING, 0 };
 	text = report(f);
-	assert_has(text, "3 of 5 requests complete (1 aborted by the client, 1 error)");
+	assert_has(text, "3 of 6 requests complete (2 aborted by the client, 1 error)");
 	assert_has(text, "10 LOST (99.0 % seen)");
 	assert_has(text, "between 60.0 and 70.0 ms: figures of that time are incomplete");
-	assert_has(text, "r4    error     HTTP 400");
-	assert_has(text, "r5    aborted   the client went away before the first token");
+	assert_has(text, "error     r4: HTTP 400, /v1/chat/completions\n");
+	assert_has(text, "aborted   r5 r6: the client went away before the first token");
 	assert_has(text, "cost      not known");
 	free(text);
 }
