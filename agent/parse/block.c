@@ -13,6 +13,8 @@
 /* Of the levels this one gives the most per time; measured with tests/bench/replay. */
 enum { ZSTD_LEVEL = 3 };
 
+_Static_assert(BLOCK_MAX_STORED >= ZSTD_COMPRESSBOUND(TL_BLOCK_MAX), "any block fits");
+
 struct block_packer {
 	ZSTD_CCtx *zstd;
 	struct columns columns;
@@ -23,7 +25,7 @@ struct block_packer {
 struct block_unpacker {
 	ZSTD_DCtx *zstd;
 	struct columns columns;
-	uint8_t coded[COLUMNS_MAX_BYTES];
+	uint8_t coded[TL_BLOCK_MAX];
 };
 
 struct block_packer *block_packer__new(void)
@@ -95,7 +97,7 @@ int block_packer__pack(struct block_packer *p, const void *raw, size_t len, uint
 	assert(len > 0 && len <= TL_BLOCK_MAX);
 	describe(raw, len, &h);
 	n = columns__encode(&p->columns, raw, len, p->coded);
-	if (n < 0) {
+	if (n < 0 || n > TL_BLOCK_MAX) {	/* columns of noise can be longer than the events */
 		h.coding = TL_CODING_ZSTD;
 		in = raw;
 		n = (int)len;

@@ -21,7 +21,7 @@ int block_packer__pack(struct block_packer *p, const void *raw, size_t len, uint
 size_t block_pack_totals(const struct tl_file_totals *totals, void *out);
 
 /* Largest value of stored_bytes that is taken. */
-enum { BLOCK_MAX_STORED = TL_BLOCK_MAX * 3 };
+enum { BLOCK_MAX_STORED = TL_BLOCK_MAX + TL_BLOCK_MAX / 64 };
 
 /* Looks at the header alone: 0, or -EBADMSG if nothing sound can follow. hdr: sizeof(*hdr) bytes. */
 int block_check_header(const struct tl_block_hdr *hdr);

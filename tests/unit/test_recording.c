@@ -324,6 +324,45 @@ static void test_rec_reader__unknown_invalid_and_shorter_events(void **state)
 	buf__free(&b);
 }
 
+/* Events of all kinds and sizes, full of noise: columns would be longer than the events. */
+static void test_rec_reader__noise(void **state)
+{
+	static uint64_t raw[TL_BLOCK_MAX / sizeof(uint64_t)];
+	const uint8_t *p = (const uint8_t *)raw;
+	uint64_t seed = 11;
+	size_t len = 0;
+	struct buf b;
+	struct rec_input in = { rec_read_at, &b };
+	const struct tl_hdr *got;
+	struct rec_reader *r;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(raw); i++)
+		raw[i] = rec_random(&seed);
+	while (len < sizeof(raw)) {
+		struct tl_hdr *ev = (struct tl_hdr *)((uint8_t *)raw + len);
+		size_t size = 24 + 8 * (rec_random(&seed) % 300);
+
+		if (sizeof(raw) - len - size < 24 || size > sizeof(raw) - len)
+			size = sizeof(raw) - len;
+		ev->size = (uint16_t)size;
+		ev->kind %= TL_RAW_FIRST;
+		len += size;
+	}
+	b = pack(raw, len);
+	assert_int_equal(((const struct tl_block_hdr *)(b.data + sizeof(struct tl_file_hdr)))->coding,
+			 TL_CODING_ZSTD);
+	assert_int_equal(rec_reader__new(&in, &r), 0);
+	rec_reader__want_all(r);
+	for (; p < (const uint8_t *)(raw + ARRAY_SIZE(raw)); p += got->size) {
+		assert_int_equal(rec_reader__next(r, &got), 1);
+		assert_memory_equal(got, p, ((const struct tl_hdr *)p)->size);
+	}
+	assert_int_equal(rec_reader__next(r, &got), 0);
+	rec_reader__free(r);
+	buf__free(&b);
+}
+
 static int64_t broken_disk(void *ctx, uint64_t offset, void *buf, size_t len)
 {
 	return offset >= sizeof(struct tl_file_hdr) ? -EIO : rec_read_at(ctx, offset, buf, len);
@@ -375,6 +414,7 @@ int main(void)
 		cmocka_unit_test(test_rec_reader__refuses_foreign_files),
 		cmocka_unit_test(test_rec_reader__takes_a_newer_minor_version),
 		cmocka_unit_test(test_rec_reader__unknown_invalid_and_shorter_events),
+		cmocka_unit_test(test_rec_reader__noise),
 		cmocka_unit_test(test_rec_reader__passes_on_read_errors),
 		cmocka_unit_test(test_rec_reader__oom),
 	};
