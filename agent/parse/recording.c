@@ -305,13 +305,13 @@ bool rec_reader__trouble(const struct rec_reader *r, char *buf, size_t size)
 		add(buf, size, "the last %llu bytes are no whole block",
 		    (unsigned long long)s->n_cut_bytes);
 	if (s->n_damaged)
-		add(buf, size, "%llu damaged places were skipped", (unsigned long long)s->n_damaged);
+		add(buf, size, "damaged places skipped: %llu", (unsigned long long)s->n_damaged);
 	if (s->n_missing)
-		add(buf, size, "%llu events are missing", (unsigned long long)s->n_missing);
+		add(buf, size, "events missing: %llu", (unsigned long long)s->n_missing);
 	if (s->n_unknown)
-		add(buf, size, "%llu events are of kinds that only a newer tokenlag knows",
+		add(buf, size, "events of kinds that only a newer tokenlag knows: %llu",
 		    (unsigned long long)s->n_unknown);
 	if (s->n_invalid)
-		add(buf, size, "%llu events contradict themselves", (unsigned long long)s->n_invalid);
+		add(buf, size, "events that contradict themselves: %llu", (unsigned long long)s->n_invalid);
 	return buf[0] != 0;
 }
