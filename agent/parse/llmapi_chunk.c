@@ -1,222 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one event of a stream, or a whole answer, carries. One walk over the JSON knows the fields of
  * every format: they do not collide, and a path that was guessed wrong does no harm. */
-#include "parse/llmapi_priv.h"
-
-/* What is being found out about a chunk. */
-struct walk {
-	struct llm_chunk *c;
-	struct llm_counts counts;
-	enum tl_api api;
-	int delta;		/* a string named delta: -1 none, 0 empty, 1 text */
-	bool empty;		/* "" where text would be */
-	bool counted;		/* usage or timings were there */
-	bool choice;		/* an index was taken */
-	bool detail;		/* FastAPI's way to say error */
-	char type[64];		/* of the event, as Anthropic and OpenAI responses have it */
-};
-
-/* A string that holds what the model said. */
-static void text(struct walk *w, struct json *j, uint32_t flag)
-{
-	switch (json_has_text(j)) {
-	case 1:
-		w->c->flags |= flag;
-		break;
-	case 0:
-		w->empty = true;
-		break;
-	}
-}
-
-static void finish(struct walk *w, struct json *j)
-{
-	char word[32];
-
-	if (!json_string(j, word, sizeof(word)) || !strcmp(word, "none"))
-		return;
-	w->c->flags |= TL_CHUNK_FINISH;
-	if (!w->c->finish)
-		w->c->finish = llm_finish(word);
-}
-
-static void failed(struct walk *w)
-{
-	w->c->flags |= TL_CHUNK_ERROR;
-	w->c->finish = TL_FINISH_ERROR;
-}
-
-/* An object or a text; null is none. */
-static void error(struct walk *w, struct json *j)
-{
-	if (json_peek(j) == '{') {
-		failed(w);
-		json_skip(j);
-	} else if (json_has_text(j) == 1) {
-		failed(w);
-	}
-}
-
-static void tokens(struct walk *w, struct json *j)
-{
-	int n = json_count(j);
-
-	if (n > 0)
-		w->c->n_tokens = n;
-}
-
-static void tool_calls(struct walk *w, struct json *j)
-{
-	char c;
-
-	if (json_peek(j) == '{') {
-		w->c->flags |= TL_CHUNK_TOOL;
-	} else if (json_peek(j) == '[' && j->end - j->p > 1) {
-		struct json inside = *j;
-
-		inside.p++;
-		c = json_peek(&inside);
-		if (c && c != ']')
-			w->c->flags |= TL_CHUNK_TOOL;
-	}
-	json_skip(j);
-}
-
-/* Content in parts: [{"type":"text","text":"..."}, {"type":"tool_use",...}]. */
-static void parts(struct walk *w, struct json *j)
-{
-	struct json_key k;
-	char type[24];
-
-	if (!json_array(j))
-		return;
-	while (json_element(j)) {
-		if (!json_object(j))
-			continue;
-		while (json_key(j, &k)) {
-			if (KEY_IS(k, "text") || KEY_IS(k, "refusal"))
-				text(w, j, TL_CHUNK_TEXT);
-			else if (KEY_IS(k, "thinking"))
-				text(w, j, TL_CHUNK_REASONING);
-			else if (!KEY_IS(k, "type"))
-				json_skip(j);
-			else if (json_string(j, type, sizeof(type)) && !strcmp(type, "tool_use"))
-				w->c->flags |= TL_CHUNK_TOOL;
-		}
-	}
-}
-
-static void content(struct walk *w, struct json *j)
-{
-	if (json_peek(j) == '[')
-		parts(w, j);
-	else
-		text(w, j, TL_CHUNK_TEXT);
-}
-
-/* A member of a delta or message, of any format. False: not one that we know. */
-static bool delta_member(struct walk *w, struct json *j, struct json_key k)
-{
-	char word[24];
-
-	if (KEY_IS(k, "content")) {
-		content(w, j);
-	} else if (KEY_IS(k, "role")) {
-		if (json_has_text(j) == 1)
-			w->c->flags |= TL_CHUNK_ROLE;
-	} else if (KEY_IS(k, "reasoning_content") || KEY_IS(k, "reasoning") ||
-		   KEY_IS(k, "thinking")) {
-		text(w, j, TL_CHUNK_REASONING);
-	} else if (KEY_IS(k, "text") || KEY_IS(k, "refusal")) {
-		text(w, j, TL_CHUNK_TEXT);
-	} else if (KEY_IS(k, "tool_calls") || KEY_IS(k, "function_call")) {
-		tool_calls(w, j);
-	} else if (KEY_IS(k, "partial_json")) {
-		text(w, j, TL_CHUNK_TOOL);
-	} else if (KEY_IS(k, "stop_reason")) {
-		finish(w, j);
-	} else if (KEY_IS(k, "type")) {
-		if (json_string(j, word, sizeof(word)) && !strcmp(word, "tool_use"))
-			w->c->flags |= TL_CHUNK_TOOL;
-	} else {
-		return false;
-	}
-	return true;
-}
-
-static void delta(struct walk *w, struct json *j)
-{
-	struct json_key k;
-
-	if (!json_object(j))
-		return;
-	while (json_key(j, &k))
-		if (!delta_member(w, j, k))
-			json_skip(j);
-}
-
-/* One entry per token, but for llama.cpp (whose entries begin with an id): there, tokens whose text
- * was held back have none. */
-static void logprobs(struct walk *w, struct json *j)
-{
-	struct json_key k;
-
-	if (!json_object(j))
-		return;
-	while (json_key(j, &k)) {
-		struct json first = *j;
-
-		if (!KEY_IS(k, "content") && !KEY_IS(k, "tokens"))
-			json_skip(j);
-		else if (json_peek(j) == '[' && json_array(&first) && json_element(&first) &&
-			 json_peek(&first) == '{' && json_object(&first) &&
-			 json_key(&first, &k) && KEY_IS(k, "id"))
-			json_skip(j);
-		else
-			tokens(w, j);
-	}
-}
-
-static void index_of(struct walk *w, struct json *j)
-{
-	int64_t n;
-
-	if (!json_number(j, 0, &n) || w->choice)
-		return;
-	w->choice = true;
-	w->c->choice = n < 0 ? 0 : n > UINT16_MAX ? UINT16_MAX : n;
-}
-
-static void choice_members(struct walk *w, struct json *j)
-{
-	struct json_key k;
-
-	while (json_key(j, &k)) {
-		if (KEY_IS(k, "delta") || KEY_IS(k, "message"))
-			delta(w, j);
-		else if (KEY_IS(k, "text"))
-			text(w, j, TL_CHUNK_TEXT);
-		else if (KEY_IS(k, "index"))
-			index_of(w, j);
-		else if (KEY_IS(k, "finish_reason"))
-			finish(w, j);
-		else if (KEY_IS(k, "logprobs"))
-			logprobs(w, j);
-		else if (KEY_IS(k, "token_ids"))
-			tokens(w, j);
-		else
-			json_skip(j);
-	}
-}
-
-static void choices(struct walk *w, struct json *j)
-{
-	if (!json_array(j))
-		return;
-	while (json_element(j))
-		if (json_object(j))
-			choice_members(w, j);
-}
+#include "parse/llmapi_walk.h"
 
 static void usage(struct walk *w, struct json *j)
 {
@@ -233,7 +18,7 @@ static void incomplete(struct walk *w, struct json *j)
 		return;
 	while (json_key(j, &k)) {
 		if (KEY_IS(k, "reason"))
-			finish(w, j);
+			walk_finish(w, j);
 		else
 			json_skip(j);
 	}
@@ -249,7 +34,7 @@ static bool response_member(struct walk *w, struct json *j, struct json_key k)
 	} else if (KEY_IS(k, "usage")) {
 		usage(w, j);
 	} else if (KEY_IS(k, "error")) {
-		error(w, j);
+		walk_error(w, j);
 	} else if (KEY_IS(k, "incomplete_details")) {
 		incomplete(w, j);
 	} else if (KEY_IS(k, "status")) {
@@ -287,7 +72,7 @@ static void message(struct walk *w, struct json *j)
 			json_string(j, w->c->id, sizeof(w->c->id));
 		else if (KEY_IS(k, "usage"))
 			usage(w, j);
-		else if (!delta_member(w, j, k))
+		else if (!walk_delta_member(w, j, k))
 			json_skip(j);
 	}
 }
@@ -305,7 +90,7 @@ static void output(struct walk *w, struct json *j)
 			continue;
 		while (json_key(j, &k)) {
 			if (KEY_IS(k, "content"))
-				parts(w, j);
+				walk_parts(w, j);
 			else if (!KEY_IS(k, "type"))
 				json_skip(j);
 			else if (!json_string(j, type, sizeof(type)))
@@ -349,7 +134,7 @@ static bool llama_member(struct walk *w, struct json *j, struct json_key k)
 	else if (KEY_IS(k, "tokens_evaluated"))
 		count(j, &w->counts.evaluated);
 	else if (KEY_IS(k, "stop_type"))
-		finish(w, j);
+		walk_finish(w, j);
 	else if (KEY_IS(k, "stopped_eos") || KEY_IS(k, "stopped_word"))
 		flag(w, j, TL_CHUNK_FINISH, TL_FINISH_STOP);
 	else if (KEY_IS(k, "stopped_limit"))
@@ -365,7 +150,7 @@ static bool ollama_member(struct walk *w, struct json *j, struct json_key k)
 	if (KEY_IS(k, "done"))
 		flag(w, j, TL_CHUNK_FINISH | TL_CHUNK_DONE, 0);
 	else if (KEY_IS(k, "done_reason"))
-		finish(w, j);
+		walk_finish(w, j);
 	else if (KEY_IS(k, "prompt_eval_count"))
 		count(j, &w->counts.prompt);
 	else if (KEY_IS(k, "eval_count"))
@@ -384,7 +169,7 @@ static void top_member(struct walk *w, struct json *j, struct json_key k)
 	struct llm_chunk *c = w->c;
 
 	if (KEY_IS(k, "choices")) {
-		choices(w, j);
+		walk_choices(w, j);
 	} else if (KEY_IS(k, "id")) {
 		json_string(j, c->id, sizeof(c->id));
 	} else if (KEY_IS(k, "created") || KEY_IS(k, "model")) {
@@ -392,7 +177,7 @@ static void top_member(struct walk *w, struct json *j, struct json_key k)
 	} else if (KEY_IS(k, "object")) {
 		/* what vLLM called its errors */
 		if (json_peek(j) == '"' && j->end - j->p > 7 && !memcmp(j->p, "\"error\"", 7))
-			failed(w);
+			walk_failed(w);
 		json_skip(j);
 	} else if (KEY_IS(k, "usage")) {
 		usage(w, j);
@@ -400,14 +185,14 @@ static void top_member(struct walk *w, struct json *j, struct json_key k)
 		w->counted |= json_peek(j) == '{';
 		llm_counts_timings(&w->counts, j);
 	} else if (KEY_IS(k, "content")) {
-		content(w, j);
+		walk_content(w, j);
 	} else if (KEY_IS(k, "error")) {
-		error(w, j);
+		walk_error(w, j);
 	} else if (KEY_IS(k, "type")) {
 		json_string(j, w->type, sizeof(w->type));
 	} else if (KEY_IS(k, "delta")) {
 		if (json_peek(j) == '{')
-			delta(w, j);
+			walk_delta(w, j);
 		else
 			w->delta = json_has_text(j);
 	} else if (KEY_IS(k, "message")) {
@@ -416,22 +201,22 @@ static void top_member(struct walk *w, struct json *j, struct json_key k)
 		else
 			json_skip(j);
 	} else if (KEY_IS(k, "content_block")) {
-		delta(w, j);
+		walk_delta(w, j);
 		w->empty = false;	/* a block opens with "", its text comes in deltas */
 	} else if (KEY_IS(k, "response")) {
 		if (json_peek(j) != '{')
-			text(w, j, TL_CHUNK_TEXT);
+			walk_text(w, j, TL_CHUNK_TEXT);
 		else if (json_object(j))
 			response_members(w, j);
 	} else if (KEY_IS(k, "prompt_progress")) {
 		c->flags |= json_peek(j) == '{' ? TL_CHUNK_PROGRESS : 0;
 		llm_counts_progress(&w->counts, j);
 	} else if (KEY_IS(k, "index") && w->api == TL_API_LLAMA) {
-		index_of(w, j);
+		walk_index(w, j);
 	} else if (KEY_IS(k, "thinking")) {
-		text(w, j, TL_CHUNK_REASONING);
+		walk_text(w, j, TL_CHUNK_REASONING);
 	} else if (KEY_IS(k, "stop_reason")) {
-		finish(w, j);
+		walk_finish(w, j);
 	} else if (KEY_IS(k, "output")) {
 		output(w, j);
 	} else if (KEY_IS(k, "detail")) {
@@ -467,7 +252,7 @@ static void tail(struct walk *w, const char *p, const char *end)
 		if (w->api == TL_API_RESPONSES)
 			response_members(w, &j);
 		else
-			choice_members(w, &j);
+			walk_choice_members(w, &j);
 	}
 }
 
@@ -485,7 +270,7 @@ static void typed(struct walk *w, const char *type)
 	uint32_t kind = TL_CHUNK_TEXT;
 
 	if (!strcmp(type, "error")) {
-		failed(w);
+		walk_failed(w);
 	} else if (!strcmp(type, "message_start")) {
 		w->counts.output = -1;	/* a placeholder */
 	} else if (!strcmp(type, "message_stop")) {
@@ -559,7 +344,7 @@ static void answers(struct walk *w, struct json *j)
 	}
 }
 
-static void walk(enum tl_api api, const char *event, const struct cut_json *data,
+static void read_json(enum tl_api api, const char *event, const struct cut_json *data,
 		 struct llm_chunk *ret)
 {
 	struct llm_parts p = llm_parts(data);
@@ -586,11 +371,11 @@ void llmapi_chunk(enum tl_api api, const char *event, const struct cut_json *dat
 		ret->flags = TL_CHUNK_DONE;
 		return;
 	}
-	walk(api, event, data, ret);
+	read_json(api, event, data, ret);
 }
 
 void llmapi_body(enum tl_api api, const struct cut_json *body, struct llm_chunk *ret)
 {
 	*ret = (struct llm_chunk){ 0 };
-	walk(api, "", body, ret);
+	read_json(api, "", body, ret);
 }
