@@ -42,6 +42,8 @@ enum tl_kind {
 	TL_SELF = 15,		/* what the observer itself costs */
 	TL_CAPTURE_END = 16,	/* capture stopped, and why; last event of a complete recording */
 	TL_SEQ_END = 17,	/* a slot was freed */
+	TL_STEP_STATS = 18,	/* what the engine says of its scheduler at the end of a step */
+	TL_SEQ_PREEMPT = 19,	/* a sequence lost its place and what it had computed */
 
 	TL_RAW_FIRST = 0x100,
 	TL_RAW_NET = 0x100,	/* bytes read or written on a socket by a target */
@@ -120,6 +122,10 @@ struct tl_engine {
 	char version[48];	/* as found, "" if unknown */
 	char role[32];		/* "server", "api", "engine-core", "worker", "front" ... */
 	char step_source[48];	/* how steps are seen: "uprobe llama_process", "none: stripped" ... */
+	__u32 server;		/* tgid of the first process of its server: its own for most */
+	__u32 max_step_tokens;	/* most tokens in one step (vLLM: --max-num-batched-tokens), 0: unknown */
+	__u32 max_seqs;		/* most sequences in one step, 0: unknown */
+	__u32 pad2;
 };
 
 enum tl_proc_what {
@@ -302,6 +308,7 @@ enum tl_link_method {		/* append only; by falling trust */
 	TL_LINK_SLOT = 2,	/* the response named its slot */
 	TL_LINK_COUNTS = 3,	/* token counts and order fit one pairing only */
 	TL_LINK_ORDER = 4,	/* order of arrival; other pairings fit too */
+	TL_LINK_ID = 5,		/* the response's id is the engine's: joins what is on the slot */
 };
 struct tl_seq_link {
 	struct tl_hdr hdr;	/* with req: the request was handed to the engine (submit) */
@@ -309,6 +316,30 @@ struct tl_seq_link {
 	__s32 slot;		/* -1: this event does not say */
 	__s32 task;		/* number in the engine, -1: none */
 	__u32 method;		/* enum tl_link_method */
+};
+
+/* Which fields of tl_step_stats are known: the low bits of tl_hdr.flags. */
+enum tl_stats_flag {
+	TL_STATS_QUEUES = 1 << 0,	/* running, waiting */
+	TL_STATS_KV = 1 << 1,
+	TL_STATS_PREFIX = 1 << 2,
+	TL_STATS_SPEC = 1 << 3,
+};
+struct tl_step_stats {
+	struct tl_hdr hdr;	/* ts_ns: end of the step; tgid: the engine process */
+	__u32 running, waiting;	/* sequences */
+	__u32 kv_ppm;		/* of the KV cache in use, parts per million */
+	__u32 preempted;	/* sequences that lost their place and begin anew in this step */
+	__u64 prefix_queries;	/* prompt tokens of sequences first scheduled in this step ... */
+	__u64 prefix_hits;	/* ... and how many of them came from the prefix cache */
+	__u32 drafted, accepted;	/* speculative tokens */
+};
+
+struct tl_seq_preempt {
+	struct tl_hdr hdr;	/* ts_ns: when it lost its place */
+	__u32 slot;
+	__u32 lost_tokens;	/* computed, and to be computed again */
+	__u64 resumed_ns;	/* scheduled again; 0: not yet */
 };
 
 struct tl_self {
@@ -437,6 +468,8 @@ _Static_assert(sizeof(struct tl_usage) == 24 + 32 + 16 + 8 + 64, "ABI");
 _Static_assert(sizeof(struct tl_req_end) == 48, "ABI");
 _Static_assert(sizeof(struct tl_member) == 16, "ABI");
 _Static_assert(sizeof(struct tl_step) == 40, "ABI");
+_Static_assert(sizeof(struct tl_step_stats) == 24 + 40, "ABI");
+_Static_assert(sizeof(struct tl_seq_preempt) == 40, "ABI");
 _Static_assert(sizeof(struct tl_raw_net) == 24 + 40, "ABI");
 _Static_assert(sizeof(struct tl_raw_sock) == 64, "ABI");
 _Static_assert(sizeof(struct tl_raw_llama_step) == 56 + 16 * TL_LLAMA_MAX_RUNS, "ABI");

@@ -95,6 +95,8 @@ void exchange_request_done(struct wire *w, struct conn *c, struct exchange *x)
 		memcpy(ev.x_request_id, x->head->x_request_id, sizeof(ev.x_request_id));
 		memcpy(ev.traceparent, x->head->traceparent, sizeof(ev.traceparent));
 		wire_emit(w, &ev.hdr);
+		if (ev.x_request_id[0] && w->opts.on_id)
+			w->opts.on_id(w->opts.ctx, c->tgid, x->req, ev.x_request_id, false);
 	}
 	cutbuf__free(&x->text);	/* the text of a prompt is not kept a moment longer */
 	free(x->head);
@@ -129,8 +131,11 @@ static void gather(struct wire *w, struct exchange *x, const struct llm_chunk *c
 	llm_usage_merge(&x->last->usage, &ch->usage);
 	if (ch->finish)
 		x->last->finish = ch->finish;
-	if (ch->id[0])
-		memcpy(x->last->id, ch->id, sizeof(ch->id));
+	if (!ch->id[0])
+		return;
+	if (!x->last->id[0] && w->opts.on_id)
+		w->opts.on_id(w->opts.ctx, w->c->tgid, x->req, ch->id, true);
+	memcpy(x->last->id, ch->id, sizeof(ch->id));
 }
 
 static void on_chunk(struct wire *w, struct conn *c, struct exchange *x, const char *event,
@@ -169,42 +174,19 @@ static void on_sse(void *ctx, const struct sse_event *e)
 		on_chunk(w, w->c, w->c->first, e->event, &data);
 }
 
-/* JSON lines (Ollama): one object per line. Lines that come in pieces are put together. */
-static void feed_lines(struct wire *w, struct conn *c, struct exchange *x, const char *p, size_t len)
-{
-	while (len) {
-		const char *nl = memchr(p, '\n', len);
-		size_t n = nl ? (size_t)(nl - p) : len;
-		struct cut_json line = { p, n, n, n };
-
-		if (!nl || cutbuf__total(&x->text)) {
-			if (cutbuf__add(&x->text, p, n))
-				w->err = -ENOMEM;
-			if (nl)
-				read_body(x, &line);
-		}
-		if (!nl)
-			return;
-		if (line.total)
-			on_chunk(w, c, x, "", &line);
-		cutbuf__free(&x->text);
-		p = nl + 1;
-		len -= n + 1;
-	}
-}
-
 void exchange_response_body(struct wire *w, struct conn *c, struct exchange *x, const char *data,
 			    size_t len)
 {
+	(void)c;
 	switch (x->body) {
 	case TL_BODY_SSE:
-		if (!x->sse)
+	case TL_BODY_JSONL:
+		if (!x->sse && x->body == TL_BODY_SSE)
 			x->sse = sse__new(SSE_HEAD, SSE_TAIL);
+		else if (!x->sse)
+			x->sse = sse__new_lines(SSE_HEAD, SSE_TAIL);
 		if (!x->sse || sse__feed(x->sse, data, len, on_sse, w) < 0)
 			w->err = -ENOMEM;
-		return;
-	case TL_BODY_JSONL:
-		feed_lines(w, c, x, data, len);
 		return;
 	case TL_BODY_JSON:
 		if ((x->api != TL_API_OTHER || x->joined) && cutbuf__add(&x->text, data, len))
@@ -217,7 +199,7 @@ void exchange_response_gap(struct wire *w, struct conn *c, struct exchange *x, u
 {
 	(void)w;
 	(void)c;
-	if (x->body == TL_BODY_SSE && x->sse)
+	if (x->sse)
 		sse__gap(x->sse, len);
 	else
 		cutbuf__gap(&x->text, len);

@@ -4,11 +4,16 @@
 #define TL_WIRE_H
 
 #include "base/emit.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct wire_opts {
 	size_t max_conns;	/* 0: default 65,536 */
+	/* Optional: told once per id that a request goes by: its X-Request-Id, and the id in its answer
+	 * (`answered`). id lives during the call only. */
+	void (*on_id)(void *ctx, uint32_t tgid, uint32_t req, const char *id, bool answered);
+	void *ctx;
 };
 
 struct wire_stats {

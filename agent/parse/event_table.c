@@ -14,11 +14,10 @@ const struct event_name event_common_flags[] = {
 	{ TL_F_TRUNC, "TRUNC" }, { TL_F_GUESS, "GUESS" }, { TL_F_JOINED, "JOINED" }, { 0, NULL },
 };
 
-NAMES(chunk_flags, { TL_CHUNK_ROLE, "ROLE" }, { TL_CHUNK_TEXT, "TEXT" }, { TL_CHUNK_EMPTY, "EMPTY" },
-      { TL_CHUNK_REASONING, "REASONING" }, { TL_CHUNK_TOOL, "TOOL" },
-      { TL_CHUNK_PROGRESS, "PROGRESS" }, { TL_CHUNK_USAGE, "USAGE" },
-      { TL_CHUNK_FINISH, "FINISH" }, { TL_CHUNK_DONE, "DONE" }, { TL_CHUNK_ERROR, "ERROR" },
-      { TL_CHUNK_OTHER, "OTHER" });
+NAMES(chunk_flags, { TL_CHUNK_ROLE, "ROLE" }, { TL_CHUNK_TEXT, "TEXT" },
+      { TL_CHUNK_EMPTY, "EMPTY" }, { TL_CHUNK_REASONING, "REASONING" }, { TL_CHUNK_TOOL, "TOOL" },
+      { TL_CHUNK_PROGRESS, "PROGRESS" }, { TL_CHUNK_USAGE, "USAGE" }, { TL_CHUNK_FINISH, "FINISH" },
+      { TL_CHUNK_DONE, "DONE" }, { TL_CHUNK_ERROR, "ERROR" }, { TL_CHUNK_OTHER, "OTHER" });
 NAMES(usage_flags, { TL_USAGE_PROMPT, "PROMPT" }, { TL_USAGE_CACHED, "CACHED" },
       { TL_USAGE_OUTPUT, "OUTPUT" }, { TL_USAGE_REASONING, "REASONING" },
       { TL_USAGE_PREFILL_TIME, "PREFILL_TIME" }, { TL_USAGE_DECODE_TIME, "DECODE_TIME" },
@@ -54,7 +53,9 @@ NAMES(ends, { TL_END_COMPLETE, "complete" }, { TL_END_CLIENT, "client" },
       { TL_END_CAPTURE, "capture" }, { TL_END_LIMIT, "limit" });
 NAMES(phases, { TL_PREFILL, "prefill" }, { TL_DECODE, "decode" });
 NAMES(link_methods, { TL_LINK_TASK, "task" }, { TL_LINK_SLOT, "slot" },
-      { TL_LINK_COUNTS, "counts" }, { TL_LINK_ORDER, "order" });
+      { TL_LINK_COUNTS, "counts" }, { TL_LINK_ORDER, "order" }, { TL_LINK_ID, "id" });
+NAMES(stats_flags, { TL_STATS_QUEUES, "QUEUES" }, { TL_STATS_KV, "KV" },
+      { TL_STATS_PREFIX, "PREFIX" }, { TL_STATS_SPEC, "SPEC" });
 NAMES(stops, { TL_STOP_DONE, "done" }, { TL_STOP_SIGNAL, "signal" },
       { TL_STOP_TARGET_EXIT, "target_exit" }, { TL_STOP_ERROR, "error" },
       { TL_STOP_LIMIT, "limit" });
@@ -112,6 +113,10 @@ static const struct event_field engine_fields[] = {
 	F(tl_engine, version),
 	F(tl_engine, role),
 	F(tl_engine, step_source),
+	F(tl_engine, server),
+	F(tl_engine, max_step_tokens),
+	F(tl_engine, max_seqs),
+	F_PAD(tl_engine, pad2),
 };
 
 static const struct event_field proc_fields[] = {
@@ -201,7 +206,8 @@ static const struct event_field member_fields[] = {
 	F_BITS(tl_member, flags, member_flags),
 };
 static const struct event_array members = {
-	"members", sizeof(struct tl_member), TL_MAX_MEMBERS, member_fields, ARRAY_SIZE(member_fields),
+	"members", sizeof(struct tl_member), TL_MAX_MEMBERS,
+	member_fields, ARRAY_SIZE(member_fields),
 };
 static const struct event_field step_fields[] = {
 	F(tl_step, end_ns),
@@ -213,6 +219,23 @@ static const struct event_field step_fields[] = {
 static const struct event_field seq_begin_fields[] = {
 	F(tl_seq_begin, slot),
 	F(tl_seq_begin, kept),
+};
+
+static const struct event_field step_stats_fields[] = {
+	F(tl_step_stats, running),
+	F(tl_step_stats, waiting),
+	F(tl_step_stats, kv_ppm),
+	F(tl_step_stats, preempted),
+	F(tl_step_stats, prefix_queries),
+	F(tl_step_stats, prefix_hits),
+	F(tl_step_stats, drafted),
+	F(tl_step_stats, accepted),
+};
+
+static const struct event_field seq_preempt_fields[] = {
+	F(tl_seq_preempt, slot),
+	F(tl_seq_preempt, lost_tokens),
+	F(tl_seq_preempt, resumed_ns),
 };
 
 static const struct event_field seq_end_fields[] = {
@@ -242,7 +265,9 @@ static const struct event_field capture_end_fields[] = {
 	F_PAD(tl_capture_end, pad),
 };
 
-static const struct event_array data = { "data", 1, TL_EVENT_MAX - sizeof(struct tl_raw_net), NULL, 0 };
+static const struct event_array data = {
+	"data", 1, TL_EVENT_MAX - sizeof(struct tl_raw_net), NULL, 0,
+};
 static const struct event_field raw_net_fields[] = {
 	F(tl_raw_net, sock),
 	F(tl_raw_net, dur_ns),
@@ -365,12 +390,15 @@ static const struct event_kind kinds[] = {
 	PLAIN(TL_SELF, self),
 	PLAIN(TL_CAPTURE_END, capture_end),
 	PLAIN(TL_SEQ_END, seq_end),
+	KIND(TL_STEP_STATS, step_stats, stats_flags, NULL, sizeof(struct tl_step_stats)),
+	PLAIN(TL_SEQ_PREEMPT, seq_preempt),
 	KIND(TL_RAW_NET, raw_net, net_flags, &data, offsetof(struct tl_raw_net, data)),
 	PLAIN(TL_RAW_SOCK, raw_sock),
 	PLAIN(TL_RAW_TCP_STATE, raw_tcp_state),
 	PLAIN(TL_RAW_PROC, raw_proc),
 	{ TL_RAW_IO_URING, sizeof(struct tl_hdr), "raw_io_uring", NULL, 0, NULL, NULL },
-	KIND(TL_RAW_LLAMA_STEP, raw_llama_step, NULL, &runs, offsetof(struct tl_raw_llama_step, runs)),
+	KIND(TL_RAW_LLAMA_STEP, raw_llama_step, NULL, &runs,
+	     offsetof(struct tl_raw_llama_step, runs)),
 	PLAIN(TL_RAW_LLAMA_SEQ_RM, raw_llama_seq_rm),
 	PLAIN(TL_RAW_LLAMA_TASK, raw_llama_task),
 };

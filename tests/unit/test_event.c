@@ -32,6 +32,8 @@ static size_t size_of(enum tl_kind kind)
 	case TL_SELF: return sizeof(struct tl_self);
 	case TL_CAPTURE_END: return sizeof(struct tl_capture_end);
 	case TL_SEQ_END: return sizeof(struct tl_seq_end);
+	case TL_STEP_STATS: return sizeof(struct tl_step_stats);
+	case TL_SEQ_PREEMPT: return sizeof(struct tl_seq_preempt);
 	case TL_RAW_NET: return sizeof(struct tl_raw_net);
 	case TL_RAW_SOCK: return sizeof(struct tl_raw_sock);
 	case TL_RAW_TCP_STATE: return sizeof(struct tl_raw_tcp_state);
@@ -75,7 +77,8 @@ static void test_event__table_covers_the_structs(void **state)
 		if (k->array && k->array->fields)
 			check_fields(k->array->fields, k->array->n_fields, 0, k->array->elem_size);
 	}
-	check_fields(event_file_header.fields, event_file_header.n_fields, 0, sizeof(struct tl_file_hdr));
+	check_fields(event_file_header.fields, event_file_header.n_fields, 0,
+		     sizeof(struct tl_file_hdr));
 	assert_null(event_kind_by_name("nonsense"));
 }
 
@@ -159,7 +162,8 @@ static void test_event_json__round_trip_of_each_kind(void **state)
 			continue;
 		for (int round = 0; round < 300; round++) {
 			size_t n = k->array ? random_next(&seed) % 40 : 0;
-			size_t size = event_size(k, n), end = k->size + (k->array ? n * k->array->elem_size : 0);
+			size_t size = event_size(k, n),
+			       end = k->size + (k->array ? n * k->array->elem_size : 0);
 
 			noise(&seed, round % 3, size);
 			if (round % 6 < 3)	/* the zeros that fill it up */
@@ -189,7 +193,9 @@ static void test_event_json__round_trip_of_large_and_unknown(void **state)
 	(void)state;
 	noise(&seed, 2, TL_EVENT_MAX);
 	set_counts(event_kind(TL_STEP), TL_MAX_MEMBERS);
-	rec.hdr = (struct tl_hdr){ sizeof(struct tl_step) + 16 * TL_MAX_MEMBERS, TL_STEP, 0, 1, 2, 3 };
+	rec.hdr = (struct tl_hdr){
+		sizeof(struct tl_step) + 16 * TL_MAX_MEMBERS, TL_STEP, 0, 1, 2, 3
+	};
 	check_round_trip(p);
 	rec.hdr = (struct tl_hdr){ TL_EVENT_MAX, TL_RAW_NET, 1, 1, 2, 3 };
 	set_counts(event_kind(TL_RAW_NET), TL_EVENT_MAX - sizeof(struct tl_raw_net));
@@ -203,17 +209,26 @@ static void test_event_json__round_trip_of_large_and_unknown(void **state)
 
 static void test_event_json__as_it_looks(void **state)
 {
-	struct tl_chunk chunk = { .hdr = { sizeof(chunk), TL_CHUNK, TL_CHUNK_TEXT | TL_F_JOINED, 4711, 0,
-					   9007199254740993 }, .req = 3, .bytes = 12, .write_us = 40 };
+	struct tl_chunk chunk = { .hdr = { sizeof(chunk), TL_CHUNK, TL_CHUNK_TEXT | TL_F_JOINED,
+					   4711, 0, 9007199254740993 },
+				  .req = 3,
+				  .bytes = 12,
+				  .write_us = 40 };
 	struct {
 		struct tl_step step;
 		struct tl_member m[2];
 	} step = { .step.hdr = { sizeof(step), TL_STEP, 0, 1, 2, 3 }, .step.end_ns = 4,
 		   .step.n_tokens = 65, .step.n_members = 2, .step.result = -1,
 		   .m = { { 0, 64, 0, TL_PREFILL, 0, 0 }, { 1, 1, -1, 7, 1, TL_MEMBER_GUESS } } };
-	struct tl_req_facts facts = { .hdr = { sizeof(facts), TL_REQ_FACTS, 0, 0, 0, 1 }, .req = 1,
-				      .max_tokens = -1, .stream = -1, .path = "/a\"b", .model = "\xff" };
-	struct tl_file_hdr hdr = { .major = 1, .flags = TL_FILE_INCOMPLETE, .tiers = 3, .kernel = "6.1" };
+	struct tl_req_facts facts = { .hdr = { sizeof(facts), TL_REQ_FACTS, 0, 0, 0, 1 },
+				      .req = 1,
+				      .max_tokens = -1,
+				      .stream = -1,
+				      .path = "/a\"b",
+				      .model = "\xff" };
+	struct tl_file_hdr hdr = {
+		.major = 1, .flags = TL_FILE_INCOMPLETE, .tiers = 3, .kernel = "6.1"
+	};
 
 	(void)state;
 	print(&chunk.hdr, NULL);
@@ -221,24 +236,26 @@ static void test_event_json__as_it_looks(void **state)
 				  "\"flags\":[\"TEXT\",\"JOINED\"],\"req\":3,\"bytes\":12,"
 				  "\"n_tokens\":0,\"choice\":0,\"write_us\":40}");
 	print(&step.step.hdr, NULL);
-	assert_string_equal(line,
-			    "{\"kind\":\"step\",\"ts_ns\":3,\"tgid\":1,\"tid\":2,\"end_ns\":4,"
-			    "\"n_tokens\":65,\"result\":-1,\"members\":["
-			    "{\"slot\":0,\"n_tokens\":64,\"pos\":0,\"phase\":\"prefill\",\"n_out\":0},"
-			    "{\"slot\":1,\"n_tokens\":1,\"pos\":-1,\"phase\":7,\"n_out\":1,"
-			    "\"flags\":[\"GUESS\"]}]}");
+	assert_string_equal(
+		line, "{\"kind\":\"step\",\"ts_ns\":3,\"tgid\":1,\"tid\":2,\"end_ns\":4,"
+		      "\"n_tokens\":65,\"result\":-1,\"members\":["
+		      "{\"slot\":0,\"n_tokens\":64,\"pos\":0,\"phase\":\"prefill\",\"n_out\":0},"
+		      "{\"slot\":1,\"n_tokens\":1,\"pos\":-1,\"phase\":7,\"n_out\":1,"
+		      "\"flags\":[\"GUESS\"]}]}");
 	print(&facts.hdr, NULL);
 	assert_non_null(strstr(line, "\"max_tokens\":-1,"));
 	assert_non_null(strstr(line, "\"api\":\"other\",\"stream\":-1,\"method\":\"other\","));
 	assert_non_null(strstr(line, "\"path\":\"/a\\\"b\",\"model\":{\"hex\":\"ff00"));
 	print(NULL, &hdr);
-	assert_string_equal(line, "{\"kind\":\"recording\",\"major\":1,\"minor\":0,"
-				  "\"flags\":[\"INCOMPLETE\"],\"tiers\":[\"T0\",\"T1\"],\"probes\":0,"
-				  "\"mono_ns\":0,\"realtime_ns\":0,\"clock_err_ns\":0,\"hostname\":\"\","
-				  "\"kernel\":\"6.1\",\"tool\":\"\"}");
+	assert_string_equal(line,
+			    "{\"kind\":\"recording\",\"major\":1,\"minor\":0,"
+			    "\"flags\":[\"INCOMPLETE\"],\"tiers\":[\"T0\",\"T1\"],\"probes\":0,"
+			    "\"mono_ns\":0,\"realtime_ns\":0,\"clock_err_ns\":0,\"hostname\":\"\","
+			    "\"kernel\":\"6.1\",\"tool\":\"\"}");
 	step.step.n_members = 3;	/* more than there are: shown as it is */
 	print(&step.step.hdr, NULL);
-	assert_non_null(strstr(line, "{\"kind\":12,\"ts_ns\":3,\"tgid\":1,\"tid\":2,\"payload\":\"0400"));
+	assert_non_null(
+		strstr(line, "{\"kind\":12,\"ts_ns\":3,\"tgid\":1,\"tid\":2,\"payload\":\"0400"));
 }
 
 static void test_event_parser__header(void **state)
@@ -271,7 +288,8 @@ static void test_event_parser__comfortable_input(void **state)
 		" { \"req\" : 2 , \"flags\": 1073741826, \"ts_ms\":1.500000, \"kind\":\"chunk\" } ",
 		"{\"kind\":9,\"ts_ns\":1500000,\"req\":2,\"flags\":[\"GUESS\",\"TEXT\",\"TEXT\"]}",
 	};
-	struct tl_chunk want = { .hdr = { sizeof(want), TL_CHUNK, TL_CHUNK_TEXT | TL_F_GUESS, 0, 0, 1500000 },
+	struct tl_chunk want = { .hdr = { sizeof(want), TL_CHUNK, TL_CHUNK_TEXT | TL_F_GUESS, 0, 0,
+					  1500000 },
 				 .req = 2 };
 	struct event_parser *p = event_parser__new();
 	const struct tl_step *step;
@@ -283,7 +301,8 @@ static void test_event_parser__comfortable_input(void **state)
 			fail_msg("%s: %s", same[i], event_parser__why(p));
 		assert_memory_equal(got.ev, &want, sizeof(want));
 	}
-	strcpy(line, "{\"kind\":\"step\",\"members\":[{\"phase\":\"decode\",\"pos\":-1},{\"slot\":3}]}");
+	strcpy(line,
+	       "{\"kind\":\"step\",\"members\":[{\"phase\":\"decode\",\"pos\":-1},{\"slot\":3}]}");
 	assert_int_equal(event_parser__line(p, line, strlen(line), &got), 0);
 	step = (const void *)got.ev;
 	assert_int_equal(step->hdr.size, sizeof(*step) + 2 * sizeof(step->members[0]));
@@ -335,22 +354,35 @@ static const struct {
 	{ "{\"kind\":\"chunk\",\"flags\":-1}", "bits cannot be negative" },
 	{ "{\"kind\":\"req_facts\",\"stream\":-129}", "the value of 'stream' is out of range" },
 	{ "{\"kind\":\"req_facts\",\"path\":1}", "a string is wanted, not '1'" },
-	{ "{\"kind\":\"req_facts\",\"path\":\"\\u0041\"}", "a string has an escape other than \\\" and \\\\" },
-	{ "{\"kind\":\"req_facts\",\"path\":\"\xc3\xa9\"}", "a string has a character that is not printable ASCII" },
-	{ "{\"kind\":\"host\",\"tool\":\"12345678901234567890123456789012\"}", "a string is longer than 31 bytes" },
-	{ "{\"kind\":\"conn\",\"peer_addr\":\"7f0\"}", "a string with an even number of hex digits is wanted" },
-	{ "{\"kind\":\"conn\",\"peer_addr\":\"7g\"}", "a string with an even number of hex digits is wanted" },
-	{ "{\"kind\":\"conn\",\"peer_addr\":\"0000000000000000000000000000000000\"}", "17 bytes of hex do not fit into 16" },
-	{ "{\"kind\":\"engine\",\"ports\":[1,2,3,4,5,6,7,8,9]}", "'ports' wants an array of at most 8 numbers" },
-	{ "{\"kind\":\"step\",\"members\":{}}", "'members' wants an array of at most 2048 objects" },
+	{ "{\"kind\":\"req_facts\",\"path\":\"\\u0041\"}",
+	  "a string has an escape other than \\\" and \\\\" },
+	{ "{\"kind\":\"req_facts\",\"path\":\"\xc3\xa9\"}",
+	  "a string has a character that is not printable ASCII" },
+	{ "{\"kind\":\"host\",\"tool\":\"12345678901234567890123456789012\"}",
+	  "a string is longer than 31 bytes" },
+	{ "{\"kind\":\"conn\",\"peer_addr\":\"7f0\"}",
+	  "a string with an even number of hex digits is wanted" },
+	{ "{\"kind\":\"conn\",\"peer_addr\":\"7g\"}",
+	  "a string with an even number of hex digits is wanted" },
+	{ "{\"kind\":\"conn\",\"peer_addr\":\"0000000000000000000000000000000000\"}",
+	  "17 bytes of hex do not fit into 16" },
+	{ "{\"kind\":\"engine\",\"ports\":[1,2,3,4,5,6,7,8,9]}",
+	  "'ports' wants an array of at most 8 numbers" },
+	{ "{\"kind\":\"step\",\"members\":{}}",
+	  "'members' wants an array of at most 2048 objects" },
 	{ "{\"kind\":\"step\",\"members\":[1]}", "an object {...} is wanted" },
 	{ "{\"kind\":\"step\",\"members\":[{\"kind\":1}]}", "unknown key 'kind'" },
-	{ "{\"kind\":\"step\",\"n_members\":2,\"members\":[{}]}", "'members' has 1 elements, but 2 are announced" },
-	{ "{\"kind\":\"raw_net\",\"head\":1,\"data\":\"0011\"}", "'data' has 2 elements, but 1 are announced" },
+	{ "{\"kind\":\"step\",\"n_members\":2,\"members\":[{}]}",
+	  "'members' has 1 elements, but 2 are announced" },
+	{ "{\"kind\":\"raw_net\",\"head\":1,\"data\":\"0011\"}",
+	  "'data' has 2 elements, but 1 are announced" },
 	{ "{\"kind\":\"chunk\",\"size\":40}", "'size' is not between 32 and 40" },
-	{ "{\"kind\":\"chunk\",\"size\":33}", "the record would have 33 bytes: no multiple of 8, or too many" },
-	{ "{\"kind\":\"chunk\",\"more\":\"00\"}", "the record would have 41 bytes: no multiple of 8, or too many" },
-	{ "{\"kind\":\"chunk\",\"a\tb\":1}", "a string has a character that is not printable ASCII" },
+	{ "{\"kind\":\"chunk\",\"size\":33}",
+	  "the record would have 33 bytes: no multiple of 8, or too many" },
+	{ "{\"kind\":\"chunk\",\"more\":\"00\"}",
+	  "the record would have 41 bytes: no multiple of 8, or too many" },
+	{ "{\"kind\":\"chunk\",\"a\tb\":1}",
+	  "a string has a character that is not printable ASCII" },
 };
 
 static void test_event_parser__refuses(void **state)
