@@ -247,6 +247,41 @@ static void test_wire__not_streamed(void **state)
 	assert_int_equal(f->log.n_kind[TL_CHUNK], 0);
 }
 
+#define LINES "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+static void test_wire__json_lines(void **state)
+{
+	struct fixture *f = *state;
+	static const size_t pieces[] = { SIZE_MAX / 2, 1, 7, 100 };
+	char buf[2048];
+	size_t n;
+
+	for (size_t i = 0; i < ARRAY_SIZE(pieces); i++) {
+		reset(f);
+		n = sprintf(buf, POST("/api/generate", "{\"model\":\"m\"}"));
+		feed_bytes(f->w, 5, 100, TL_IN, buf, n, pieces[i]);
+		n = sprintf(buf, LINES);
+		/* two lines in one chunk, the second not yet ended */
+		n += chunked(buf + n, "{\"response\":\"a\",\"done\":false}\n{\"response\":\"b\",");
+		feed_bytes(f->w, 5, 200, TL_OUT, buf, n, pieces[i]);
+		n = chunked(buf, "\"done\":false}\n");
+		feed_bytes(f->w, 5, 300, TL_OUT, buf, n, pieces[i]);
+		n = chunked(buf, "{\"response\":\"\",\"done\":true,\"done_reason\":\"stop\",\"prompt_eval_count\":7,"
+			    "\"eval_count\":2}\n");
+		n += sprintf(buf + n, "0\r\n\r\n");
+		feed_bytes(f->w, 5, 400, TL_OUT, buf, n, pieces[i]);
+		assert_string_equal(f->log.text, "conn 1 open @100\n"
+				    "begin 1 conn 1 api 7 @100\n"
+				    "facts 1 /api/generate model=m stream=1 max=-1 n=0 body=13 id=abc @100\n"
+				    "resp 1 200 body 3 @200\n"
+				    "chunk 1 text @200\n"
+				    "chunk 1 text @300\n"
+				    "chunk 1 empty usage finish done @400\n"
+				    "usage 1 prompt 7 cached 0 output 2 finish 1 id  @400\n"
+				    "end 1 how 1 status 200 @400\n");
+	}
+}
+
 static void test_wire__error_answer(void **state)
 {
 	struct fixture *f = *state;
@@ -474,7 +509,7 @@ int main(void)
 		T(stream), T(older_than_capture), T(joins_mid_stream), T(joins_before_response), T(joins_before_whole_answer),
 		T(client_goes_away), T(half_close_is_no_abort),
 		T(server_ends_an_abandoned_stream), T(server_dies), T(capture_ends),
-		T(not_streamed), T(error_answer), T(facts_behind_a_long_prompt), T(pipelined),
+		T(not_streamed), T(json_lines), T(error_answer), T(facts_behind_a_long_prompt), T(pipelined),
 		T(limits_pipeline), T(garbage), T(tls), T(client_side_is_ignored), T(other_paths),
 		T(inode_used_again), T(hole_in_stream), T(hole_in_request_body), T(survives_oom),
 	};
