@@ -258,6 +258,7 @@ static void test_wire__json_lines(void **state)
 
 	for (size_t i = 0; i < ARRAY_SIZE(pieces); i++) {
 		reset(f);
+		feed_sock(f->w, 5, 50, TL_SOCK_ACCEPT);
 		n = sprintf(buf, POST("/api/generate", "{\"model\":\"m\"}"));
 		feed_bytes(f->w, 5, 100, TL_IN, buf, n, pieces[i]);
 		n = sprintf(buf, LINES);
@@ -270,7 +271,7 @@ static void test_wire__json_lines(void **state)
 			    "\"eval_count\":2}\n");
 		n += sprintf(buf + n, "0\r\n\r\n");
 		feed_bytes(f->w, 5, 400, TL_OUT, buf, n, pieces[i]);
-		assert_string_equal(f->log.text, "conn 1 open @100\n"
+		assert_string_equal(f->log.text, "conn 1 open @50\n"
 				    "begin 1 conn 1 api 7 @100\n"
 				    "facts 1 /api/generate model=m stream=1 max=-1 n=0 body=13 id=abc @100\n"
 				    "resp 1 200 body 3 @200\n"
