@@ -75,16 +75,18 @@ static bool is_whole(const struct rec_request *r)
 
 static bool counts_fit(const struct rec_request *r, const struct rec_sequence *q)
 {
-	bool exact = is_whole(r) && !q->joined_late;
+	bool whole = is_whole(r);
 
 	if (r->output.prov) {
-		if (exact ? q->n_out != r->output.n : q->n_out > r->output.n)
+		/* Behind a prefill all output was seen; without one, the first token was not. */
+		if (whole && (!q->joined_late || q->n_prefill) ? q->n_out != r->output.n :
+		    q->n_out + (whole ? 1 : 0) > r->output.n)
 			return false;
 	}
 	if (r->prompt.prov && r->cached.prov) {
 		uint32_t computed = r->prompt.n - r->cached.n;
 
-		if (exact ? q->n_prefill != computed : q->n_prefill > computed)
+		if (whole && !q->joined_late ? q->n_prefill != computed : q->n_prefill > computed)
 			return false;
 	}
 	return true;

@@ -347,6 +347,34 @@ static void test_model__late_answer_needs_the_counts_of_a_whole_sequence(void **
 	assert_int_equal(v->seqs[v->requests[0].seqs[0]].slot, 5);
 }
 
+static void test_model__late_answers_that_end_together(void **state)
+{
+	struct model *m = *state;
+	const struct model_view *v;
+
+	/* Slot 5 prefills as the capture begins, slot 6 decodes; both end in the same step. */
+	begin(m, 1, 95, TL_F_JOINED);
+	begin(m, 2, 95, TL_F_JOINED);
+	step2(m, 100, 110, &(struct tl_member){ 5, 7, -1, TL_PREFILL, 1, 0 },
+	      &(struct tl_member){ 6, 1, -1, TL_DECODE, 1, 0 });
+	for (uint64_t t = 111; t <= 121; t += 10) {
+		chunk(m, 1, t, TL_CHUNK_TEXT);
+		chunk(m, 2, t, TL_CHUNK_TEXT);
+		if (t == 111)
+			step2(m, 112, 120, &(struct tl_member){ 5, 1, -1, TL_DECODE, 1, 0 },
+			      &(struct tl_member){ 6, 1, -1, TL_DECODE, 1, 0 });
+	}
+	usage(m, 1, 122, 500, 0, 30);
+	usage(m, 2, 122, 500, 0, 2);
+	end(m, 1, 122, TL_END_COMPLETE, 200);
+	end(m, 2, 122, TL_END_COMPLETE, 200);
+	v = finish(m);
+	assert_int_equal(v->seqs[0].slot, 5);
+	assert_int_equal(v->seqs[0].req, 2);
+	assert_int_equal(v->seqs[1].req, 1);
+	assert_int_equal(v->seqs[0].rivals, 0);
+}
+
 static void test_model__last_token_may_have_no_text(void **state)
 {
 	struct model *m = *state;
@@ -459,7 +487,8 @@ int main(void)
 		T(points_and_counts), T(joins_by_counts), T(says_when_it_cannot_tell),
 		T(leaves_strangers_alone), T(counts_must_fit), T(states), T(other_exchanges_are_counted),
 		T(late_stream_joins_its_slot), T(late_answer_that_is_over_takes_no_slot),
-		T(late_answer_needs_the_counts_of_a_whole_sequence), T(last_token_may_have_no_text),
+		T(late_answer_needs_the_counts_of_a_whole_sequence),
+		T(late_answers_that_end_together), T(last_token_may_have_no_text),
 		T(unknown_and_lost), T(limits), T(damaged_numbers),
 		T(engines), T(survives_oom),
 	};
