@@ -11,7 +11,9 @@ static const struct command {
 	int (*run)(int argc, char **argv);
 	const char *summary;	/* one line of --help */
 } commands[] = {
-	{ "list", cmd_list, "engines on this host: pid, kind, version, ports, what could be attached" },
+	{ "list", cmd_list,
+	  "engines on this host: pid, kind, version, ports, what could be attached" },
+	{ "doctor", cmd_doctor, "what this kernel, this user and an engine allow, probe by probe" },
 	{ "record", cmd_record, "capture running servers to a file" },
 	{ "report", cmd_report, "what a recording says: the answer, percentiles, requests" },
 	{ "why", cmd_why, "waterfall of one request: where its time went" },

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How doctor shows what it found: text, and JSON of the same. */
+#include "cmd/doctor.h"
+
+#include "base/jsonw.h"
+#include "cmd/log.h"
+#include "source/probes.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const states[] = {
+	[CHECK_OK] = "ok", [CHECK_INFO] = "info", [CHECK_WARN] = "warn", [CHECK_BAD] = "no",
+};
+
+static const char *tiers(bool t1)
+{
+	return t1 ? "T0+T1" : "T0";
+}
+
+/* ---- text ---- */
+
+/* No spaces at the end of a line that has no text. */
+static void print_line(int width, const char *name, const char *state, const char *text)
+{
+	if (*text)
+		printf("  %-*s  %-4s  %s\n", width, name, state, text);
+	else
+		printf("  %-*s  %s\n", width, name, state);
+}
+
+static void print_checks(const char *title, const struct check_list *list)
+{
+	printf("\n%s\n", title);
+	for (size_t i = 0; i < list->n; i++)
+		print_line(15, list->v[i].name,
+			   list->v[i].state == CHECK_INFO ? "" : states[list->v[i].state],
+			   list->v[i].text);
+}
+
+static void print_target(const struct found *f)
+{
+	const struct proc_facts *p = &f->facts;
+
+	printf("\nprocess\n");
+	printf("  %-22s  %s%s%s%s%s\n", "engine", engine_kind_name(f->id.engine),
+	       *f->id.role ? ", " : "", f->id.role, *f->id.version ? ", " : "", f->id.version);
+	if (*f->id.why)
+		printf("  %-22s  %s\n", "told by", f->id.why);
+	if (f->ollama)
+		printf("  %-22s  ollama pid %u\n", "run by", f->ollama);
+	printf("  %-22s ", "ports");
+	for (size_t i = 0; i < p->n_ports; i++)
+		printf(" %u", p->ports[i]);
+	printf("%s\n", p->n_ports ? "" : f->refused ? " not known" : " none");
+	if (p->other_mnt_ns || p->other_pid_ns)
+		printf("  %-22s  other than ours, pid %u inside\n", "namespaces", p->pid_inside);
+	if (p->deleted_exe)
+		printf("  %-22s  was deleted or replaced since the process started\n",
+		       "executable");
+	if (recognise_hides_traffic(p))
+		print_line(15, "io_uring", "warn", "part of its traffic may be unseen");
+	if (f->refused)
+		print_line(15, "readable", "warn",
+			   "not all of it: some files or sockets are unknown");
+}
+
+static void print_probe(const struct doctor *d, size_t i)
+{
+	const struct outcome *o = &d->outcomes[i];
+	char name[32], text[300];
+
+	snprintf(name, sizeof(name), "%-20s %s", probes[i].name,
+		 probes[i].tier == TL_T0 ? "T0" : "T1");
+	if (!o->err)
+		print_line(23, name, "ok", o->reason);
+	else if (doctor_not_needed(d, i))
+		print_line(23, name, "-", "not in this build, nor needed");
+	else {
+		snprintf(text, sizeof(text), "%s; lost: %s", o->reason, probes[i].lost_without);
+		print_line(23, name, "no", text);
+	}
+}
+
+static void print_engines(const struct doctor *d)
+{
+	if (!d->found.n)
+		return;
+	printf("\nengines\n");
+	for (size_t i = 0; i < d->found.n; i++) {
+		const struct found *f = &d->found.found[i];
+
+		printf("  %-7u %-12s %-12s  %s\n", f->facts.pid, engine_kind_name(f->id.engine),
+		       f->id.role, d->t0 ? tiers(d->engine_t1[i]) : "-");
+	}
+	printf("  `tokenlag doctor -p PID` says more of each.\n");
+}
+
+static void print_text(const struct doctor *d)
+{
+	printf("%s\n", d->verdict);
+	if (d->pid)
+		print_target(&d->target);
+	print_checks("kernel", &d->kernel);
+	print_checks("user", &d->user);
+	printf("\nprobes\n");
+	if (d->check_err < 0)
+		printf("  could not be asked: %s\n", strerror(-d->check_err));
+	for (size_t i = 0; i < n_probes && i < DOCTOR_MAX_PROBES; i++) {
+		if (d->outcomes[i].asked)
+			print_probe(d, i);
+	}
+	print_engines(d);
+}
+
+/* ---- JSON ---- */
+
+static int to_stdout(void *ctx, const char *data, size_t len)
+{
+	(void)ctx;
+	return fwrite(data, 1, len, stdout) == len ? 0 : -EIO;
+}
+
+static void text_or_null(struct jsonw *w, const char *key, const char *s)
+{
+	jsonw__key(w, key);
+	jsonw__str(w, s && *s ? s : NULL);
+}
+
+static void checks_json(struct jsonw *w, const char *key, const struct check_list *list)
+{
+	jsonw__key(w, key);
+	jsonw__array(w);
+	for (size_t i = 0; i < list->n; i++) {
+		jsonw__object(w);
+		text_or_null(w, "name", list->v[i].name);
+		text_or_null(w, "state", states[list->v[i].state]);
+		text_or_null(w, "text", list->v[i].text);
+		jsonw__end_object(w);
+	}
+	jsonw__end_array(w);
+}
+
+static void tiers_json(struct jsonw *w, bool t0, bool t1)
+{
+	jsonw__key(w, "tiers");
+	jsonw__array(w);
+	if (t0)
+		jsonw__str(w, "T0");
+	if (t1)
+		jsonw__str(w, "T1");
+	jsonw__end_array(w);
+}
+
+static void engine_json(struct jsonw *w, const struct found *f, bool t0, bool t1)
+{
+	jsonw__object(w);
+	jsonw__key(w, "pid");
+	jsonw__u64(w, f->facts.pid);
+	text_or_null(w, "kind", engine_kind_name(f->id.engine));
+	text_or_null(w, "role", f->id.role);
+	text_or_null(w, "version", f->id.version);
+	text_or_null(w, "why", f->id.why);
+	tiers_json(w, t0, t1);
+	jsonw__end_object(w);
+}
+
+static void probe_json(struct jsonw *w, const struct doctor *d, size_t i)
+{
+	const struct outcome *o = &d->outcomes[i];
+
+	jsonw__object(w);
+	text_or_null(w, "name", probes[i].name);
+	text_or_null(w, "tier", probes[i].tier == TL_T0 ? "T0" : "T1");
+	text_or_null(w, "state", !o->err ? "ok" : doctor_not_needed(d, i) ? "not needed" : "no");
+	text_or_null(w, "reason", o->reason);
+	text_or_null(w, "lost_without", probes[i].lost_without);
+	jsonw__key(w, "required");
+	jsonw__bool(w, probes[i].required);
+	jsonw__end_object(w);
+}
+
+static int print_json(const struct doctor *d)
+{
+	struct jsonw w;
+
+	jsonw__init(&w, to_stdout, NULL);
+	jsonw__object(&w);
+	jsonw__key(&w, "schema");
+	jsonw__u64(&w, 1);
+	text_or_null(&w, "verdict", d->verdict);
+	tiers_json(&w, d->t0, d->t1);
+	checks_json(&w, "kernel", &d->kernel);
+	checks_json(&w, "user", &d->user);
+	jsonw__key(&w, "probes");
+	jsonw__array(&w);
+	for (size_t i = 0; i < n_probes && i < DOCTOR_MAX_PROBES; i++) {
+		if (d->outcomes[i].asked)
+			probe_json(&w, d, i);
+	}
+	jsonw__end_array(&w);
+	jsonw__key(&w, "engines");
+	jsonw__array(&w);
+	if (d->pid)
+		engine_json(&w, &d->target, d->t0, d->t1);
+	for (size_t i = 0; i < d->found.n; i++)
+		engine_json(&w, &d->found.found[i], d->t0, d->engine_t1[i]);
+	jsonw__end_array(&w);
+	jsonw__end_object(&w);
+	jsonw__newline(&w);
+	return jsonw__finish(&w);
+}
+
+int doctor_print(const struct doctor *d)
+{
+	int err = 0;
+
+	if (d->json)
+		err = print_json(d);
+	else
+		print_text(d);
+	if (!err && fflush(stdout))
+		err = -errno;
+	if (err)
+		log_error("doctor: cannot write: %s", strerror(-err));
+	return err;
+}
