@@ -100,12 +100,14 @@ static void fill(struct row *r, const struct found *f, uint64_t now)
 		snprintf(r->cell[PID], sizeof(r->cell[PID]), "%u (%u)", p->pid, p->pid_inside);
 	str_copy(r->cell[KIND], sizeof(r->cell[KIND]), engine_kind_name(f->id.engine));
 	str_copy(r->cell[VERSION], sizeof(r->cell[VERSION]), *f->id.version ? f->id.version : "?");
-	snprintf(r->cell[ROLE], sizeof(r->cell[ROLE]), "%s%s", f->server == p->pid ? "" : "  ", f->id.role);
+	snprintf(r->cell[ROLE], sizeof(r->cell[ROLE]), "%s%s", f->server == p->pid ? "" : "  ",
+		 f->id.role);
 	put_ports(r->cell[PORTS], sizeof(r->cell[PORTS]), f);
 	str_copy(r->cell[UPTIME], sizeof(r->cell[UPTIME]),
 		 p->start_ns && now > p->start_ns ? units_ns(text, now - p->start_ns) : "?");
 	put_gpus(r->cell[GPUS], sizeof(r->cell[GPUS]), f);
-	str_copy(r->cell[TIERS], sizeof(r->cell[TIERS]), recognise_tiers(p, &f->id) & TL_T1 ? "T0+T1" : "T0");
+	str_copy(r->cell[TIERS], sizeof(r->cell[TIERS]),
+		 recognise_tiers(p, &f->id) & TL_T1 ? "T0+T1" : "T0");
 	put_where(r->cell[WHERE], sizeof(r->cell[WHERE]), f);
 }
 
@@ -141,13 +143,15 @@ static void print_notes(const struct found *f)
 	if (f->ollama)
 		printf("%u: run by ollama pid %u.\n", p->pid, f->ollama);
 	if (!strcmp(f->id.role, "library") && f->server == p->pid)
-		printf("%u: embeds %s, no listening socket: there are no requests to see.\n", p->pid,
-		       engine_kind_name(f->id.engine));
-	else if (f->id.engine == TL_ENGINE_LLAMA && !(recognise_tiers(p, &f->id) & TL_T1) && !f->refused)
+		printf("%u: embeds %s, no listening socket: there are no requests to see.\n",
+		       p->pid, engine_kind_name(f->id.engine));
+	else if (f->id.engine == TL_ENGINE_LLAMA && !(recognise_tiers(p, &f->id) & TL_T1) &&
+		 !f->refused)
 		printf("%u: its steps cannot be seen (%s).\n", p->pid, f->id.why);
 	if (f->refused)
-		printf("%u: not allowed to read all of it%s.\n", p->pid, geteuid() ? ": run as root" : "");
-	if (p->uses_io_uring)
+		printf("%u: not allowed to read all of it%s.\n", p->pid,
+		       geteuid() ? ": run as root" : "");
+	if (recognise_hides_traffic(p))
 		printf("%u: uses io_uring, part of its traffic may be unseen.\n", p->pid);
 	if (p->deleted_exe)
 		printf("%u: its executable was deleted or replaced since it started.\n", p->pid);
@@ -173,13 +177,14 @@ static int print_text(const struct discovery *d)
 		return CMD_FAILED;
 	}
 	if (!d->n) {
-		printf("No engine found: none of %zu processes looks like llama.cpp, Ollama, vLLM, SGLang, TGI "
-		       "or TensorRT-LLM (by title, command, libraries and symbols); start one, or ask "
-		       "`tokenlag doctor -p PID` about the process that should be one.\n",
+		printf("No engine found: none of %zu processes looks like llama.cpp, Ollama, "
+		       "vLLM, SGLang, TGI or TensorRT-LLM (by title, command, libraries and "
+		       "symbols); start one, or ask `tokenlag doctor -p PID` about the process "
+		       "that should be one.\n",
 		       d->n_processes - d->n_refused);
 	} else {
-		printf("%zu engine%s found, %zu process%s.\n\n", d->n_servers, d->n_servers == 1 ? "" : "s", d->n,
-		       d->n == 1 ? "" : "es");
+		printf("%zu engine%s found, %zu process%s.\n\n", d->n_servers,
+		       d->n_servers == 1 ? "" : "s", d->n, d->n == 1 ? "" : "es");
 		for (int c = 0; c < N_COLUMNS; c++)
 			str_copy(rows[0].cell[c], sizeof(rows[0].cell[c]), titles[c]);
 		for (size_t i = 0; i < d->n; i++)
@@ -243,7 +248,8 @@ static void engine_json(struct jsonw *w, const struct found *f, uint64_t now)
 		jsonw__end_array(w);
 	}
 	u64_or_null(w, "start_ns", p->start_ns);
-	u64_or_null(w, "uptime_ms", p->start_ns && now > p->start_ns ? (now - p->start_ns) / 1000000 : 0);
+	u64_or_null(w, "uptime_ms",
+		    p->start_ns && now > p->start_ns ? (now - p->start_ns) / 1000000 : 0);
 	jsonw__key(w, "gpus");
 	jsonw__array(w);
 	for (unsigned int i = 0; i < 64; i++) {
@@ -302,9 +308,14 @@ int cmd_list(int argc, char **argv)
 {
 	static const struct argp_child children[] = { { &log_argp, 0, "Messages:", -1 }, { 0 } };
 	static const struct argp argp = {
-		options, parse, NULL,
-		"List the LLM engines that run on this host: what they are, where they listen and what could "
-		"be attached (T0: sockets and syscalls; T1: also the engine's steps).", children, NULL, NULL,
+		options,
+		parse,
+		NULL,
+		"List the LLM engines that run on this host: what they are, where they listen and "
+		"what could be attached (T0: sockets and syscalls; T1: also the engine's steps).",
+		children,
+		NULL,
+		NULL,
 	};
 	struct list_opts o = { 0 };
 	struct discovery d;

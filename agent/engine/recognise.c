@@ -197,9 +197,11 @@ static void check_ollama_runner(const struct proc_facts *f, struct engine_id *id
 {
 	if (has_arg(f, "--ollama-engine")) {
 		id->engine = TL_ENGINE_OLLAMA;
-		str_copy(id->why, sizeof(id->why), "command 'ollama runner --ollama-engine': Ollama's own engine");
+		str_copy(id->why, sizeof(id->why),
+			 "command 'ollama runner --ollama-engine': Ollama's own engine");
 	} else if (!f->n_symbols) {
-		str_copy(id->why, sizeof(id->why), "command 'ollama runner' (before 0.30), stripped: no llama_* symbols");
+		str_copy(id->why, sizeof(id->why),
+			 "command 'ollama runner' (before 0.30), stripped: no llama_* symbols");
 	}
 }
 
@@ -214,13 +216,13 @@ static bool by_command(const struct proc_facts *f, struct engine_id *id)
 			continue;
 		id->engine = commands[i].engine;
 		str_copy(id->role, sizeof(id->role), commands[i].role);
-		snprintf(id->why, sizeof(id->why), "command '%s%s%s'", commands[i].program, word ? " " : "",
-			 word ? word : "");
+		snprintf(id->why, sizeof(id->why), "command '%s%s%s'", commands[i].program,
+			 word ? " " : "", word ? word : "");
 		if (!strcmp(id->role, "runner"))
 			check_ollama_runner(f, id);
 		else if (id->engine == TL_ENGINE_LLAMA && !f->n_symbols && f->n_libs)
-			snprintf(id->why, sizeof(id->why), "command '%s', stripped: no llama_* symbols",
-				 commands[i].program);
+			snprintf(id->why, sizeof(id->why),
+				 "command '%s', stripped: no llama_* symbols", commands[i].program);
 		return true;
 	}
 	return false;
@@ -241,7 +243,8 @@ static bool by_symbols(const struct proc_facts *f, struct engine_id *id)
 		return false;
 	id->engine = TL_ENGINE_LLAMA;
 	role_of_embedder(f, id);
-	snprintf(id->why, sizeof(id->why), "%s in %.48s", f->symbols[0], f->symbols_in ? base(f->symbols_in) : "?");
+	snprintf(id->why, sizeof(id->why), "%s in %.48s", f->symbols[0],
+		 f->symbols_in ? base(f->symbols_in) : "?");
 	return true;
 }
 
@@ -286,7 +289,8 @@ static void find_version(const struct proc_facts *f, struct engine_id *id)
 		if (id->engine == TL_ENGINE_LLAMA && has_llama(f, package, len))
 			str_copy(id->version, sizeof(id->version), package);
 		for (size_t k = 0; k < ARRAY_SIZE(packages); k++) {
-			if (packages[k].engine == id->engine && strlen(packages[k].package) == len &&
+			if (packages[k].engine == id->engine &&
+			    strlen(packages[k].package) == len &&
 			    !strncmp(packages[k].package, package, len) && package[len])
 				str_copy(id->version, sizeof(id->version), package + len + 1);
 		}
@@ -299,7 +303,8 @@ bool recognise(const struct proc_facts *f, struct engine_id *ret)
 
 	if (f->kernel_thread)
 		return false;
-	if (!by_title(f, &id) && !by_command(f, &id) && !by_libraries(f, &id) && !by_symbols(f, &id))
+	if (!by_title(f, &id) && !by_command(f, &id) && !by_libraries(f, &id) &&
+	    !by_symbols(f, &id))
 		return false;
 	find_version(f, &id);
 	/* parts of them are a stranger's words, and end on a terminal */
@@ -338,6 +343,15 @@ uint32_t recognise_tiers(const struct proc_facts *f, const struct engine_id *id)
 			return TL_T0 | TL_T1;
 	}
 	return TL_T0;
+}
+
+bool recognise_hides_traffic(const struct proc_facts *f)
+{
+	for (size_t i = 0; i < f->n_libs; i++) {
+		if (strstr(f->libs[i], "/uvloop/"))
+			return false;
+	}
+	return f->uses_io_uring;
 }
 
 bool recognise_same_server(uint16_t child, uint16_t parent)

@@ -26,7 +26,7 @@ struct proc_facts {
 	size_t cmdline_len;
 	char **libs;		/* paths of distinct executable mappings */
 	size_t n_libs;
-	const char *symbols[RECOGNISE_MAX_SYMBOLS]; /* entries of recognise_symbols that were found */
+	const char *symbols[RECOGNISE_MAX_SYMBOLS];	/* those of recognise_symbols found */
 	size_t n_symbols;
 	const char *symbols_in;	/* the entry of libs that has the first of them; NULL: none */
 	uint32_t llama_build;	/* LLAMA_BUILD_NUMBER of the file that defines it, 0: unknown */
@@ -62,6 +62,9 @@ const char *engine_kind_name(uint16_t engine);	/* "llama.cpp", "ollama", "vllm" 
 
 /* enum tl_tier bits that the process itself allows; what the kernel and the user allow is apart. */
 uint32_t recognise_tiers(const struct proc_facts *f, const struct engine_id *id);
+/* May part of its socket traffic go through an io_uring, where system calls do not show it? uvloop
+ * opens one for files only. */
+bool recognise_hides_traffic(const struct proc_facts *f);
 /* Is it one of the functions of which a call computes one step? */
 bool recognise_is_step(const char *symbol);
 /* Does a child process of this engine belong to the server that is its parent? */

@@ -106,7 +106,8 @@ static void find_server(struct search *s, struct found *f)
 
 	f->server = f->facts.pid;
 	for (int i = 0; i < MAX_ANCESTORS && key.pid; i++) {
-		ancestor = bsearch(&key.pid, s->found.v, s->found.n, sizeof(*s->found.v), by_found_pid);
+		ancestor = bsearch(&key.pid, s->found.v, s->found.n, sizeof(*s->found.v),
+				   by_found_pid);
 		if (ancestor)
 			join(f, &engine, &ancestor->id, key.pid);
 		up = bsearch(&key, s->parents.v, s->parents.n, sizeof(*s->parents.v), by_pid);

@@ -12,7 +12,7 @@
 struct found {
 	struct proc_facts facts;
 	struct engine_id id;
-	uint32_t server;	/* pid of the topmost process of its server: its own, or an ancestor's */
+	uint32_t server; /* pid of the topmost process of its server: its own, or an ancestor's */
 	uint32_t ollama;	/* pid of the Ollama that runs it, 0: none does */
 	bool refused;		/* part of it could not be read: ports may be missing */
 };
@@ -28,8 +28,8 @@ struct discovery {
 
 /* Looks at every process. 0 or -errno. */
 int discover(struct discovery *ret);
-/* Looks at one process and its ancestors. ret->id.engine is TL_ENGINE_UNKNOWN if it is no engine; the
- * facts are there either way, to be freed with proc_facts__free. -ESRCH: no such process. */
+/* Looks at one process and its ancestors. ret->id.engine is TL_ENGINE_UNKNOWN if it is no engine;
+ * the facts are there either way, to be freed with proc_facts__free. -ESRCH: no such process. */
 int discover_one(pid_t pid, struct found *ret);
 void discovery__free(struct discovery *d);
 

@@ -158,7 +158,8 @@ int elfsyms_find(const struct elfsyms *e, const char *name, Elf64_Sym *ret)
 	if (i < t.first)
 		return -ENOENT;
 	for (uint32_t n = 0; n < MAX_CHAIN; n++, i++) {
-		err = elfsyms_read(e, buckets + 4ull * t.n_buckets + 4ull * (i - t.first), &value, 4);
+		err = elfsyms_read(e, buckets + 4ull * t.n_buckets + 4ull * (i - t.first), &value,
+				   4);
 		if (err)
 			return err;
 		if ((value | 1) == (h | 1) && !check_symbol(e, i, name, ret))
@@ -187,7 +188,8 @@ static int find_symtab(const struct elfsyms *e, Elf64_Shdr *ret_syms, Elf64_Shdr
 		if (s.sh_link >= e->n_sections || s.sh_size > max_symtab_bytes)
 			return -ENOEXEC;
 		*ret_syms = s;
-		return read_at(e->fd, ret_strs, sizeof(*ret_strs), e->shoff + (uint64_t)s.sh_link * sizeof(s));
+		return read_at(e->fd, ret_strs, sizeof(*ret_strs),
+			       e->shoff + (uint64_t)s.sh_link * sizeof(s));
 	}
 	return -ENOENT;
 }
@@ -218,8 +220,8 @@ static const char *find_name(const char *buf, size_t len, const char *name, bool
 
 /* Offsets of names in .strtab, 0: not there. Few files have any of them, so the symbols are mostly
  * never read. */
-static int find_names(const struct elfsyms *e, const Elf64_Shdr *strs, const char *const *names, size_t n,
-		      char *buf, uint64_t *ret_at, size_t *ret_hits)
+static int find_names(const struct elfsyms *e, const Elf64_Shdr *strs, const char *const *names,
+		      size_t n, char *buf, uint64_t *ret_at, size_t *ret_hits)
 {
 	uint64_t at = 0, left = strs->sh_size, whole_seen = 0;
 	size_t keep = 0, hits = 0;
@@ -235,7 +237,8 @@ static int find_names(const struct elfsyms *e, const Elf64_Shdr *strs, const cha
 		len += keep;
 		for (size_t i = 0; i < n; i++) {
 			bool whole = false;
-			const char *p = whole_seen >> i & 1 ? NULL : find_name(buf, len, names[i], &whole);
+			const char *p = whole_seen >> i & 1 ? NULL
+							    : find_name(buf, len, names[i], &whole);
 
 			if (!p || (ret_at[i] && !whole))
 				continue;
@@ -251,8 +254,8 @@ static int find_names(const struct elfsyms *e, const Elf64_Shdr *strs, const cha
 	return 0;
 }
 
-static int match_symbols(const struct elfsyms *e, const Elf64_Shdr *syms, const uint64_t *at, size_t n,
-			 void *buf, Elf64_Sym *ret)
+static int match_symbols(const struct elfsyms *e, const Elf64_Shdr *syms, const uint64_t *at,
+			 size_t n, void *buf, Elf64_Sym *ret)
 {
 	const Elf64_Sym *s = buf;
 	int found = 0, err;

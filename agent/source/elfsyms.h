@@ -16,7 +16,7 @@ struct elfsyms {
 	int fd;
 	uint16_t n_phdrs;
 	Elf64_Phdr phdrs[ELFSYMS_MAX_PHDRS];
-	uint64_t gnu_hash, symtab, strtab, strsz;	/* addresses of the dynamic section, 0: none */
+	uint64_t gnu_hash, symtab, strtab, strsz; /* addresses of the dynamic section, 0: none */
 	uint64_t shoff;
 	uint16_t n_sections, section_size;
 };
@@ -29,7 +29,8 @@ int elfsyms_find(const struct elfsyms *e, const char *name, Elf64_Sym *ret);
 
 /* Looks for n names among the defined symbols of .symtab; sets ret[i].st_name to 0 for those that
  * are not there. Returns how many are, 0 also for a file without .symtab, or -errno. */
-int elfsyms_find_static(const struct elfsyms *e, const char *const *names, size_t n, Elf64_Sym *ret);
+int elfsyms_find_static(const struct elfsyms *e, const char *const *names, size_t n,
+			Elf64_Sym *ret);
 
 /* Was the file not stripped? */
 bool elfsyms_has_symtab(const struct elfsyms *e);

@@ -70,7 +70,9 @@ static int read_stat(pid_t pid, struct proc_facts *f)
 		return -ESRCH;
 	*close_ = 0;
 	snprintf(f->comm, sizeof(f->comm), "%s", open_ + 1);
-	if (sscanf(close_ + 1, " %*c %u %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+	if (sscanf(close_ + 1,
+		   " %*c %u %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
+		   "%llu",
 		   &f->ppid, &flags, &start) != 3)
 		return -ESRCH;
 	f->kernel_thread = flags & PF_KTHREAD_;
@@ -156,7 +158,8 @@ static int read_exe(pid_t pid, struct proc_facts *f)
 	snprintf(path, sizeof(path), "/proc/%d/exe", pid);
 	n = readlink(path, exe, sizeof(exe) - 1);
 	if (n < 0)
-		return errno == EACCES || errno == EPERM ? -EACCES : 0;	/* kernel threads have none */
+		return errno == EACCES || errno == EPERM ? -EACCES
+							 : 0; /* kernel threads have none */
 	exe[n] = 0;
 	if ((size_t)n > n_deleted && !strcmp(exe + n - n_deleted, deleted)) {
 		exe[n - n_deleted] = 0;
@@ -197,7 +200,7 @@ static int read_open_facts(pid_t pid, struct proc_facts *f)
 	return err;
 }
 
-/* The rest needs the right to trace the process: what is refused is left out, and said at the end. */
+/* The rest needs the right to trace the process: what is refused is left out, and then said. */
 static int read_guarded_facts(struct proc_scan *s, pid_t pid, bool all, struct proc_facts *f)
 {
 	struct engine_id id;

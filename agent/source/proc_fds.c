@@ -50,8 +50,9 @@ static int read_tcp(struct proc_scan *s, pid_t pid, const char *name, uint64_t n
 		return errno == EACCES || errno == EPERM ? -EACCES : 0;	/* tcp6 may be turned off */
 	if (fgets(line, sizeof(line), f)) {
 		while (!err && fgets(line, sizeof(line), f)) {
-			if (sscanf(line, " %*[^:]: %*[^:]:%x %*[^:]:%*x %x %*s %*s %*s %*s %*s %lu", &port, &state,
-				   &inode) != 3 || state != TCP_LISTEN)
+			if (sscanf(line, " %*[^:]: %*[^:]:%x %*[^:]:%*x %x %*s %*s %*s %*s %*s %lu",
+				   &port, &state, &inode) != 3 ||
+			    state != TCP_LISTEN)
 				break;
 			err = add_listener(s, netns, inode, port);
 		}
@@ -93,14 +94,16 @@ static void add_port(struct proc_facts *f, uint16_t port)
 
 	while (i < f->n_ports && f->ports[i] < port)
 		i++;
-	if ((i < f->n_ports && f->ports[i] == port) || f->n_ports == sizeof(f->ports) / sizeof(f->ports[0]))
+	if ((i < f->n_ports && f->ports[i] == port) ||
+	    f->n_ports == sizeof(f->ports) / sizeof(f->ports[0]))
 		return;
 	memmove(f->ports + i + 1, f->ports + i, (f->n_ports - i) * sizeof(f->ports[0]));
 	f->ports[i] = port;
 	f->n_ports++;
 }
 
-static void add_fd(const struct proc_scan *s, uint64_t netns, const char *link, struct proc_facts *f)
+static void add_fd(const struct proc_scan *s, uint64_t netns, const char *link,
+		   struct proc_facts *f)
 {
 	unsigned int gpu;
 	uint64_t inode;

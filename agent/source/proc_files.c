@@ -21,12 +21,15 @@ static const char build_number[] = "LLAMA_BUILD_NUMBER";
 
 /* ---- the files seen so far ---- */
 
-static struct file_facts *file_slot(struct file_facts *files, size_t max, const struct file_facts *key)
+static struct file_facts *file_slot(struct file_facts *files, size_t max,
+				    const struct file_facts *key)
 {
-	size_t i = (key->inode * 0x9e3779b97f4a7c15ull ^ key->dev_minor * 31 ^ key->dev_major) & (max - 1);
+	size_t i = (key->inode * 0x9e3779b97f4a7c15ull ^ key->dev_minor * 31 ^ key->dev_major) &
+		   (max - 1);
 
-	while (files[i].inode && (files[i].inode != key->inode || files[i].dev_major != key->dev_major ||
-				  files[i].dev_minor != key->dev_minor || files[i].is_exe != key->is_exe))
+	while (files[i].inode &&
+	       (files[i].inode != key->inode || files[i].dev_major != key->dev_major ||
+		files[i].dev_minor != key->dev_minor || files[i].is_exe != key->is_exe))
 		i = (i + 1) & (max - 1);
 	return &files[i];
 }
@@ -148,13 +151,16 @@ static bool is_exe(const struct proc_facts *f, const char *path)
 {
 	size_t len = strlen(f->exe);
 
-	return len && !strncmp(path, f->exe, len) && (!path[len] || !strcmp(path + len, " (deleted)"));
+	return len && !strncmp(path, f->exe, len) &&
+	       (!path[len] || !strcmp(path + len, " (deleted)"));
 }
 
 static int read_map(void *ctx, const struct proc_map *map)
 {
 	struct reading *r = ctx;
-	struct file_facts key = { .inode = map->inode, .dev_major = map->dev_major, .dev_minor = map->dev_minor };
+	struct file_facts key = { .inode = map->inode,
+				  .dev_major = map->dev_major,
+				  .dev_minor = map->dev_minor };
 	struct file_facts *file;
 	char path[320];
 	int err, fd;
@@ -317,11 +323,14 @@ static int read_library_packages(pid_t pid, struct proc_facts *f)
 	int err;
 
 	for (int i = 0; i < 2 && end; i++) {
-		const char *slash = end == f->symbols_in ? NULL : memrchr(f->symbols_in, '/', end - f->symbols_in);
+		const char *slash = end == f->symbols_in
+					    ? NULL
+					    : memrchr(f->symbols_in, '/', end - f->symbols_in);
 
 		if (!slash || slash == f->symbols_in)
 			break;
-		snprintf(dir.path, sizeof(dir.path), "%.*s", (int)(slash - f->symbols_in), f->symbols_in);
+		snprintf(dir.path, sizeof(dir.path), "%.*s", (int)(slash - f->symbols_in),
+			 f->symbols_in);
 		dir.package = slash + 1;
 		dir.package_len = end - slash - 1;
 		err = read_package_dir(pid, &dir, f);

@@ -20,8 +20,8 @@ static bool parse_line(const char *line, struct proc_map *m)
 	char perms[5];
 	int at = 0;
 
-	if (sscanf(line, "%lx-%lx %4s %lx %x:%x %lu %n", &m->start, &m->end, perms, &m->offset, &m->dev_major,
-		   &m->dev_minor, &m->inode, &at) < 7)
+	if (sscanf(line, "%lx-%lx %4s %lx %x:%x %lu %n", &m->start, &m->end, perms, &m->offset,
+		   &m->dev_major, &m->dev_minor, &m->inode, &at) < 7)
 		return false;
 	if (perms[2] != 'x' || !m->inode || line[at] != '/')
 		return false;

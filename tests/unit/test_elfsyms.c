@@ -34,7 +34,8 @@ int elfsyms_test_number = 4242;
 int elfsyms_test_zero;
 
 static const char *const names[] = {
-	"elfsyms_test_step", "elfsyms_test_tail", "elfsyms_test_number", "elfsyms_test_zero", "elfsyms_test_absent",
+	"elfsyms_test_step", "elfsyms_test_tail",   "elfsyms_test_number",
+	"elfsyms_test_zero", "elfsyms_test_absent",
 };
 enum { STEP, TAIL, NUMBER, ZERO, ABSENT, N_NAMES };
 
@@ -67,7 +68,8 @@ static void test_elfsyms__find_static(void **state)
 	assert_int_equal(number, elfsyms_test_number);
 	assert_int_equal(elfsyms_read(&e, syms[ZERO].st_value, &number, sizeof(number)), -ENODATA);
 	assert_int_equal(elfsyms_read(&e, UINT64_MAX - 2, &number, sizeof(number)), -ENODATA);
-	assert_int_equal(only_elfsyms_test_tail(1) + other_elfsyms_test_step(1) + elfsyms_test_zero, 12);
+	assert_int_equal(only_elfsyms_test_tail(1) + other_elfsyms_test_step(1) + elfsyms_test_zero,
+			 12);
 	close(fd);
 }
 
@@ -100,8 +102,9 @@ static int open_libc(const struct link_map **ret_map)
 
 static void test_elfsyms__find_dynamic(void **state)
 {
-	static const char *const exported[] = { "getppid", "abs", "labs", "qsort", "sched_yield", "ntohs", "ffs",
-						"toupper", "rand", "getpagesize", "umask", "isatty" };
+	static const char *const exported[] = { "getppid",     "abs",	      "labs",  "qsort",
+						"sched_yield", "ntohs",	      "ffs",   "toupper",
+						"rand",	       "getpagesize", "umask", "isatty" };
 	const struct link_map *map;
 	struct elfsyms e;
 	Elf64_Sym s;
@@ -128,7 +131,8 @@ static void test_elfsyms__no_elf(void **state)
 {
 	char text[300];
 	struct elfsyms e = { .fd = -7 };
-	int fd = memfd_create("text", MFD_CLOEXEC), dir = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = memfd_create("text", MFD_CLOEXEC),
+	    dir = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	(void)state;
 	assert_int_equal(elfsyms_open(fd, &e), -ENOEXEC);
@@ -191,7 +195,13 @@ static void damage(int fd, uint64_t at, uint64_t with)
 
 static void test_elfsyms__survives_damage(void **state)
 {
-	static const uint64_t values[] = { 0, 1, 0xff, UINT64_MAX, INT64_MAX, 0x8000000000000000, 0x0000ffff0000ffff,
+	static const uint64_t values[] = { 0,
+					   1,
+					   0xff,
+					   UINT64_MAX,
+					   INT64_MAX,
+					   0x8000000000000000,
+					   0x0000ffff0000ffff,
 					   0x7fffffff7fffffff };
 	const struct link_map *map;
 	int lib = open_libc(&map), fd = memfd_create("damaged", MFD_CLOEXEC);
@@ -211,7 +221,7 @@ static void test_elfsyms__survives_damage(void **state)
 		if (e.phdrs[i].p_type == PT_DYNAMIC)
 			places[0] = e.phdrs[i].p_offset;
 	}
-	places[1] = e.gnu_hash;		/* lies in the first segment: address and offset are the same */
+	places[1] = e.gnu_hash; /* lies in the first segment: address and offset are the same */
 	places[2] = e.symtab;
 	places[3] = e.shoff;
 	for (size_t v = 0; v < ARRAY_SIZE(values); v++) {

@@ -1,120 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* proc and discover: on processes that the test starts. This program passes for a llama.cpp server:
- * it defines llama_decode, and runs itself anew from other places, names and namespaces. */
-#include "unit.h"
+/* proc: on processes that the test starts, from other places, names and namespaces. */
+#include "children.h"
 
 #include "source/discover.h"
 #include "source/proc.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <linux/io_uring.h>
 #include <pthread.h>
 #include <sched.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
-
-int llama_decode(int x);
-extern int LLAMA_BUILD_NUMBER;
-
-__attribute__((noinline)) int llama_decode(int x)
-{
-	return x + LLAMA_BUILD_NUMBER;
-}
-int LLAMA_BUILD_NUMBER = 4711;
-
-/* ---- processes ---- */
-
-/* What the child does before it waits for its end. */
-enum role { PLAIN, LISTEN, LISTEN6, URING };
-
-static void child_role(enum role role, int ready)
-{
-	struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
-	struct sockaddr_in four = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
-	struct sockaddr *addr = role == LISTEN6 ? (void *)&six : (void *)&four;
-	socklen_t len = role == LISTEN6 ? sizeof(six) : sizeof(four);
-	struct io_uring_params params = { 0 };
-	uint32_t port = 0;
-	int fd;
-
-	if (role == LISTEN || role == LISTEN6) {
-		fd = socket(addr->sa_family, SOCK_STREAM, 0);
-		if (fd < 0 || bind(fd, addr, len) || listen(fd, 8) || getsockname(fd, addr, &len))
-			_exit(1);
-		port = ntohs(role == LISTEN6 ? six.sin6_port : four.sin_port);
-	} else if (role == URING) {
-		port = syscall(SYS_io_uring_setup, 4, &params) < 0 ? errno : 0;
-	}
-	fd = open("/mnt/libcuda.so.1", O_RDONLY);	/* only in spawn_contained() */
-	if (fd >= 0 && mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) == MAP_FAILED)
-		_exit(1);
-	if (write(ready, &port, sizeof(port)) != sizeof(port))
-		_exit(1);
-	for (;;)
-		pause();
-}
-
-/* exe NULL: our own. argv[0] is name. Returns when the child is ready; *ret_port as it says. */
-static pid_t spawn(const char *exe, const char *name, enum role role, uint32_t *ret_port)
-{
-	char fd_text[16], role_text[16];
-	char *argv[] = { (char *)name, "--child", role_text, fd_text, NULL };
-	int fds[2];
-	uint32_t port;
-	pid_t pid;
-
-	assert_int_equal(pipe(fds), 0);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (pid == 0) {
-		close(fds[0]);
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		snprintf(role_text, sizeof(role_text), "%d", role);
-		snprintf(fd_text, sizeof(fd_text), "%d", fds[1]);
-		setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
-		execv(exe ? exe : "/proc/self/exe", argv);
-		_exit(1);
-	}
-	close(fds[1]);
-	assert_int_equal(read(fds[0], &port, sizeof(port)), sizeof(port));
-	close(fds[0]);
-	if (ret_port)
-		*ret_port = port;
-	return pid;
-}
-
-static void end(pid_t pid)
-{
-	kill(pid, SIGKILL);
-	assert_int_equal(waitpid(pid, NULL, 0), pid);
-}
-
-static char folder[64];
-
-/* A copy of a file in our temporary folder. */
-static const char *copy_file(const char *from, const char *name)
-{
-	static char path[128];
-	char buf[65536];
-	ssize_t n;
-	int in = open(from, O_RDONLY | O_CLOEXEC), out;
-
-	snprintf(path, sizeof(path), "%s/%s", folder, name);
-	out = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0755);
-	assert_true(in >= 0 && out >= 0);
-	while ((n = read(in, buf, sizeof(buf))) > 0)
-		assert_int_equal(write(out, buf, n), n);
-	close(in);
-	close(out);
-	return path;
-}
 
 static bool has_symbol(const struct proc_facts *f, const char *name)
 {
@@ -145,7 +40,8 @@ static void test_proc__facts_of_child(void **state)
 	assert_memory_equal(f.cmdline, "my-server\0--child\0001\0", 20);
 	assert_int_equal(f.cmdline[f.cmdline_len], 0);
 	assert_string_equal(strrchr(f.exe, '/') + 1, program_invocation_short_name);
-	assert_false(f.other_mnt_ns || f.other_pid_ns || f.deleted_exe || f.kernel_thread || f.uses_io_uring);
+	assert_false(f.other_mnt_ns || f.other_pid_ns || f.deleted_exe || f.kernel_thread ||
+		     f.uses_io_uring);
 	assert_true(f.n_libs > 1);
 	assert_true(!f.has_cuda && !f.gpus);
 	assert_true(has_symbol(&f, "llama_decode"));
@@ -472,8 +368,8 @@ static void test_proc__moved_map(void **state)
 
 /* ---- other namespaces ---- */
 
-/* Runs the program from a file system that only it sees, as pid 1 of a pid namespace. Its path leads
- * to nothing here. Returns the pid on this side. */
+/* Runs the program from a file system that only it sees, as pid 1 of a pid namespace. Its path
+ * leads to nothing here. Returns the pid on this side. */
 static pid_t spawn_contained(pid_t *ret_outer)
 {
 	int fds[2], to_child[2];
@@ -489,7 +385,8 @@ static pid_t spawn_contained(pid_t *ret_outer)
 		char *argv[] = { "contained", "--child", "1", fd_text, NULL };
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (unshare(CLONE_NEWNS | CLONE_NEWPID) || mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+		if (unshare(CLONE_NEWNS | CLONE_NEWPID) ||
+		    mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
 		    mount("tmpfs", "/mnt", "tmpfs", 0, "mode=755"))
 			_exit(1);
 		snprintf(folder, sizeof(folder), "/mnt");
@@ -579,9 +476,15 @@ static void test_proc__links_stay_inside(void **state)
 static void test_proc__packages(void **state)
 {
 	static const char *const dirs[] = {
-		"site-packages", "site-packages/pkg", "site-packages/pkg/bin", "site-packages/Pkg-0.3.1.dist-info",
-		"site-packages/vLLM-0.32.0+cpu.dist-info", "site-packages/other-1.0.dist-info",
-		"site-packages/vllm-9.dist-info-old", "site-packages/sglang", "site-packages/.dist-info",
+		"site-packages",
+		"site-packages/pkg",
+		"site-packages/pkg/bin",
+		"site-packages/Pkg-0.3.1.dist-info",
+		"site-packages/vLLM-0.32.0+cpu.dist-info",
+		"site-packages/other-1.0.dist-info",
+		"site-packages/vllm-9.dist-info-old",
+		"site-packages/sglang",
+		"site-packages/.dist-info",
 	};
 	struct proc_facts f;
 	struct engine_id id;
@@ -598,7 +501,8 @@ static void test_proc__packages(void **state)
 	pid = spawn(exe, "server", LISTEN, NULL);
 	assert_int_equal(proc_read_facts(pid, &f), 0);
 	assert_int_equal(f.n_packages, 2);
-	assert_true(!strcmp(f.packages[0], "vllm 0.32.0+cpu") || !strcmp(f.packages[1], "vllm 0.32.0+cpu"));
+	assert_true(!strcmp(f.packages[0], "vllm 0.32.0+cpu") ||
+		    !strcmp(f.packages[1], "vllm 0.32.0+cpu"));
 	assert_true(!strcmp(f.packages[0], "pkg 0.3.1") || !strcmp(f.packages[1], "pkg 0.3.1"));
 	f.llama_build = 0;
 	assert_true(recognise(&f, &id));
@@ -611,127 +515,6 @@ static void test_proc__packages(void **state)
 		snprintf(path, sizeof(path), "%s/%s", folder, dirs[i]);
 		assert_int_equal(rmdir(path), 0);
 	}
-}
-
-/* ---- discovery ---- */
-
-static const struct found *find(const struct discovery *d, pid_t pid)
-{
-	for (size_t i = 0; i < d->n; i++) {
-		if (d->found[i].facts.pid == (uint32_t)pid)
-			return &d->found[i];
-	}
-	return NULL;
-}
-
-static void test_discover__finds_children(void **state)
-{
-	const char *exe = copy_file("/bin/sleep", "ollama");
-	uint32_t port;
-	pid_t a = spawn(NULL, "a", LISTEN, &port), b = spawn(NULL, "b", PLAIN, NULL), ollama;
-	struct discovery d;
-	const struct found *f;
-
-	(void)state;
-	ollama = fork();
-	if (ollama == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		execl(exe, "ollama", "infinity", NULL);
-		_exit(1);
-	}
-	assert_int_equal(discover(&d), 0);
-	assert_true(d.n >= 3);		/* this program is one as well */
-	f = find(&d, a);
-	assert_non_null(f);
-	assert_string_equal(f->id.role, "server");
-	assert_int_equal(f->facts.n_ports, 1);
-	assert_int_equal(f->facts.ports[0], port);
-	assert_int_equal(f->server, getpid());	/* its parent embeds the same engine */
-	f = find(&d, b);
-	assert_non_null(f);
-	assert_string_equal(f->id.role, "library");
-	assert_null(find(&d, ollama));		/* its name alone is not enough */
-	for (size_t i = 1; i < d.n; i++)
-		assert_true(d.found[i].server >= d.found[i - 1].server);
-	discovery__free(&d);
-	end(a);
-	end(b);
-	end(ollama);
-	unlink(exe);
-}
-
-/* An Ollama, played by a shell of that name, that runs a llama-server. */
-static void test_discover__run_by_ollama(void **state)
-{
-	const char *shell = copy_file("/bin/sh", "ollama");
-	char command[400], self[256] = "";
-	struct discovery d;
-	struct found one;
-	const struct found *f = NULL;
-	pid_t pid;
-
-	(void)state;
-	assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
-	snprintf(command, sizeof(command), "%s/serve", folder);
-	pid = open(command, O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
-	assert_true(pid >= 0);
-	dprintf(pid, "'%s' --child 0 1 > /dev/null & wait\n", self);
-	close(pid);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (chdir(folder))
-			_exit(1);
-		setpgid(0, 0);
-		execl(shell, "ollama", "serve", NULL);
-		_exit(1);
-	}
-	for (int i = 0; i < 1000 && !f; i++) {	/* until the shell has started it */
-		assert_int_equal(discover(&d), 0);
-		for (size_t k = 0; k < d.n; k++) {
-			if (d.found[k].facts.ppid == (uint32_t)pid)
-				f = &d.found[k];
-		}
-		if (!f) {
-			discovery__free(&d);
-			usleep(10000);
-		}
-	}
-	assert_non_null(f);
-	assert_int_equal(f->id.engine, TL_ENGINE_LLAMA);
-	assert_int_equal(f->ollama, pid);
-	assert_int_equal(f->server, pid);
-	assert_string_equal(find(&d, pid)->id.role, "front");
-	assert_int_equal(discover_one(f->facts.pid, &one), 0);
-	assert_int_equal(one.ollama, pid);
-	assert_int_equal(one.server, pid);
-	proc_facts__free(&one.facts);
-	discovery__free(&d);
-	kill(-pid, SIGKILL);
-	assert_int_equal(waitpid(pid, NULL, 0), pid);
-	unlink(shell);
-	unlink(command);
-}
-
-static void test_discover__one_no_engine(void **state)
-{
-	struct found f;
-	pid_t pid = fork();
-
-	(void)state;
-	if (pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		execl("/bin/sleep", "sleep", "infinity", NULL);
-		_exit(1);
-	}
-	do {
-		assert_int_equal(discover_one(pid, &f), 0);	/* our copy, until it has called execl */
-		proc_facts__free(&f.facts);
-	} while (strcmp(f.facts.comm, "sleep") && f.id.engine);
-	assert_int_equal(f.id.engine, TL_ENGINE_UNKNOWN);
-	assert_int_equal(f.server, pid);
-	end(pid);
 }
 
 /* ---- no memory ---- */
@@ -769,66 +552,25 @@ static void test_proc__oom(void **state)
 	assert_int_equal(err, 0);
 }
 
-static void test_discover__oom(void **state)
-{
-	struct discovery d;
-	int err = 0;
-	bool hit = true;
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_proc__facts_of_child),
+	cmocka_unit_test(test_proc__start_is_stable),
+	cmocka_unit_test(test_proc__listens_on_ipv6),
+	cmocka_unit_test(test_proc__io_uring),
+	cmocka_unit_test(test_proc__deleted_exe),
+	cmocka_unit_test(test_proc__replaced_exe),
+	cmocka_unit_test(test_proc__stripped_exe),
+	cmocka_unit_test(test_proc__no_process),
+	cmocka_unit_test(test_proc__zombie),
+	cmocka_unit_test(test_proc__init),
+	cmocka_unit_test(test_proc__kernel_thread),
+	cmocka_unit_test(test_proc__not_allowed),
+	cmocka_unit_test(test_proc__maps),
+	cmocka_unit_test(test_proc__moved_map),
+	cmocka_unit_test(test_proc__other_namespaces),
+	cmocka_unit_test(test_proc__links_stay_inside),
+	cmocka_unit_test(test_proc__packages),
+	cmocka_unit_test(test_proc__oom),
+};
 
-	(void)state;
-	/* some per process of the host: not each of them */
-	for (long n = 0; hit; n += n / 8 + 1) {
-		oom_after(n);
-		err = discover(&d);
-		hit = oom_hit();
-		assert_true(err == -ENOMEM || err == 0);
-		if (!err)
-			discovery__free(&d);
-	}
-	assert_int_equal(err, 0);
-}
-
-static int make_folder(void **state)
-{
-	(void)state;
-	snprintf(folder, sizeof(folder), "/tmp/test_proc.XXXXXX");
-	return mkdtemp(folder) ? 0 : -1;
-}
-
-static int drop_folder(void **state)
-{
-	(void)state;
-	return rmdir(folder);
-}
-
-int main(int argc, char **argv)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_proc__facts_of_child),
-		cmocka_unit_test(test_proc__start_is_stable),
-		cmocka_unit_test(test_proc__listens_on_ipv6),
-		cmocka_unit_test(test_proc__io_uring),
-		cmocka_unit_test(test_proc__deleted_exe),
-		cmocka_unit_test(test_proc__replaced_exe),
-		cmocka_unit_test(test_proc__stripped_exe),
-		cmocka_unit_test(test_proc__no_process),
-		cmocka_unit_test(test_proc__zombie),
-		cmocka_unit_test(test_proc__init),
-		cmocka_unit_test(test_proc__kernel_thread),
-		cmocka_unit_test(test_proc__not_allowed),
-		cmocka_unit_test(test_proc__maps),
-		cmocka_unit_test(test_proc__moved_map),
-		cmocka_unit_test(test_proc__other_namespaces),
-		cmocka_unit_test(test_proc__links_stay_inside),
-		cmocka_unit_test(test_proc__packages),
-		cmocka_unit_test(test_discover__finds_children),
-		cmocka_unit_test(test_discover__run_by_ollama),
-		cmocka_unit_test(test_discover__one_no_engine),
-		cmocka_unit_test(test_proc__oom),
-		cmocka_unit_test(test_discover__oom),
-	};
-
-	if (argc == 4 && !strcmp(argv[1], "--child"))
-		child_role(atoi(argv[2]), atoi(argv[3]));
-	return cmocka_run_group_tests(tests, make_folder, drop_folder) + (llama_decode(0) != LLAMA_BUILD_NUMBER);
-}
+CHILDREN_MAIN(tests)
