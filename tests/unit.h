@@ -36,7 +36,8 @@ static inline bool unit_aborts(void (*fn)(void))
 		fn();
 		_exit(0);
 	}
-	return waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+	return waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) &&
+	       WTERMSIG(status) == SIGABRT;
 }
 
 #endif

@@ -17,7 +17,8 @@ void buf__free(struct buf *b);			/* back to its state after init */
 
 /* Room for n more bytes behind len. -ENOBUFS: over max; -ENOMEM. The content stays either way. */
 int buf__reserve(struct buf *b, size_t n);
-int buf__append(struct buf *b, const void *p, size_t n);	/* all of it, or an error and nothing */
+/* All of it, or an error and nothing. */
+int buf__append(struct buf *b, const void *p, size_t n);
 void buf__clear(struct buf *b);			/* keeps the memory */
 void buf__consume(struct buf *b, size_t n);	/* drops the first n bytes, n <= len */
 

@@ -45,7 +45,7 @@ void jsonw__double(struct jsonw *w, double v, unsigned int decimals);
 void jsonw__bool(struct jsonw *w, bool v);
 void jsonw__null(struct jsonw *w);
 
-/* Ends a document, from depth 0: writes a newline; the next value starts another one (JSON lines). */
+/* Ends a document, from depth 0, with a newline; the next value starts another (JSON lines). */
 void jsonw__newline(struct jsonw *w);
 /* Hands out what is buffered. Returns 0, or the first error of fn. Call it last, from depth 0. */
 int jsonw__finish(struct jsonw *w);

@@ -15,7 +15,9 @@ bool str_copy_clean(char *dst, size_t size, const char *src, size_t len);
 
 /* Parse all of s. -EINVAL: not of that form; -ERANGE: does not fit. */
 int str_parse_u64(const char *s, uint64_t *ret);	/* decimal, or 0x... */
-int str_parse_duration(const char *s, uint64_t *ret_ns);	/* "10s" "500ms" "1.5m"; "10": seconds */
-int str_parse_size(const char *s, uint64_t *ret_bytes);	/* "4096" "4k" "16M" "1G": powers of 1024 */
+/* "10s" "500ms" "1.5m"; "10": seconds */
+int str_parse_duration(const char *s, uint64_t *ret_ns);
+/* "4096" "4k" "16M" "1G": powers of 1024 */
+int str_parse_size(const char *s, uint64_t *ret_bytes);
 
 #endif

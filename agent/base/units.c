@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-/* n in the largest unit that leaves at least one whole digit; each unit is 1000 of the one before. */
+/* n in the largest unit that leaves a whole digit; each unit is 1000 of the one before. */
 static void scaled(char *buf, uint64_t n, const char *const *units, unsigned int n_units)
 {
 	uint64_t unit = 1;
@@ -26,8 +26,8 @@ static void scaled(char *buf, uint64_t n, const char *const *units, unsigned int
 		uint64_t v = n / step + (n % step >= step - step / 2);
 
 		if (v < 1000) {
-			snprintf(buf, UNITS_LEN, "%u.%0*u%s", (unsigned int)(v / pow), (int)decimals,
-				 (unsigned int)(v % pow), units[u]);
+			snprintf(buf, UNITS_LEN, "%u.%0*u%s", (unsigned int)(v / pow),
+				 (int)decimals, (unsigned int)(v % pow), units[u]);
 			return;
 		}
 	}
@@ -43,7 +43,8 @@ char *units_ns(char buf[UNITS_LEN], uint64_t ns)
 	if (s < 100 || ns < 100000000000)
 		scaled(buf, ns, units, ARRAY_SIZE(units));
 	else if (s < 3600)
-		snprintf(buf, UNITS_LEN, "%um%02us", (unsigned int)(s / 60), (unsigned int)(s % 60));
+		snprintf(buf, UNITS_LEN, "%um%02us", (unsigned int)(s / 60),
+			 (unsigned int)(s % 60));
 	else
 		snprintf(buf, UNITS_LEN, "%uh%02um", (unsigned int)(s / 3600),
 			 (unsigned int)(s % 3600 / 60));

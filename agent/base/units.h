@@ -8,8 +8,8 @@
 enum { UNITS_LEN = 16 };	/* holds any of the texts below */
 
 /* All return buf. */
-char *units_ns(char buf[UNITS_LEN], uint64_t ns);	/* "850 ns" "1.23 ms" "12.3 s" "2m03s" "5h07m" */
-char *units_bytes(char buf[UNITS_LEN], uint64_t n);	/* "512 B" "1.50 kB" "12.3 MB": powers of 1000 */
-char *units_count(char buf[UNITS_LEN], uint64_t n);	/* "512" "1.50k" "12.3M" */
+char *units_ns(char buf[UNITS_LEN], uint64_t ns); /* "850 ns" "1.23 ms" "12.3 s" "2m03s" "5h07m" */
+char *units_bytes(char buf[UNITS_LEN], uint64_t n); /* "512 B" "1.50 kB" "12.3 MB": 1 kB = 1000 */
+char *units_count(char buf[UNITS_LEN], uint64_t n); /* "512" "1.50k" "12.3M" */
 
 #endif

@@ -26,9 +26,9 @@ struct events_opts {
 };
 
 static const struct argp_option options[] = {
-	{ "kind", 'k', "KIND,...", 0, "Events of these kinds only: names as printed, or numbers", 0 },
-	{ "from", 'f', "MS", 0, "Leave out events before this time since the start of the capture", 0 },
-	{ "to", 't', "MS", 0, "Leave out events from this time on", 0 },
+	{ "kind", 'k', "KIND,...", 0, "These kinds only: names as printed, or numbers", 0 },
+	{ "from", 'f', "MS", 0, "Not what came before this time since the capture began", 0 },
+	{ "to", 't', "MS", 0, "Not what came at this time or later", 0 },
 	{ "request", 'r', "N", 0, "Events of request number N only (key req)", 0 },
 	{ 0 },
 };
@@ -51,7 +51,9 @@ static bool add_kind(struct events_opts *o, const char *name)
 
 static void parse_kinds(struct events_opts *o, char *list, struct argp_state *state)
 {
-	for (char *save, *name = strtok_r(list, ",", &save); name; name = strtok_r(NULL, ",", &save))
+	char *save, *name;
+
+	for (name = strtok_r(list, ",", &save); name; name = strtok_r(NULL, ",", &save))
 		if (!add_kind(o, name))
 			argp_error(state, "unknown kind '%s'", name);
 }

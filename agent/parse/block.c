@@ -102,8 +102,8 @@ int block_packer__pack(struct block_packer *p, const void *raw, size_t len, uint
 		in = raw;
 		n = (int)len;
 	}
-	stored = ZSTD_compressCCtx(p->zstd, p->out + sizeof(h), sizeof(p->out) - sizeof(h), in, (size_t)n,
-				   ZSTD_LEVEL);
+	stored = ZSTD_compressCCtx(p->zstd, p->out + sizeof(h), sizeof(p->out) - sizeof(h), in,
+				   (size_t)n, ZSTD_LEVEL);
 	if (ZSTD_isError(stored))	/* the room is always enough: only memory is left */
 		return -ENOMEM;
 	h.stored_bytes = (uint32_t)stored;
@@ -152,7 +152,9 @@ int block_check_sum(const struct tl_block_hdr *h, const void *extra, const void 
 	(void)stored;
 	return 0;
 #else
-	return sum_of(h, h->hdr_size > sizeof(*h) ? extra : NULL, stored) == h->crc32 ? 0 : -EBADMSG;
+	if (sum_of(h, h->hdr_size > sizeof(*h) ? extra : NULL, stored) != h->crc32)
+		return -EBADMSG;
+	return 0;
 #endif
 }
 
@@ -196,8 +198,8 @@ static int check_events(const uint8_t *raw, size_t len, size_t n_events)
 	return n == n_events ? 0 : -EBADMSG;
 }
 
-int block_unpacker__unpack(struct block_unpacker *u, const struct tl_block_hdr *h, const void *stored,
-			   uint8_t *raw)
+int block_unpacker__unpack(struct block_unpacker *u, const struct tl_block_hdr *h,
+			   const void *stored, uint8_t *raw)
 {
 	size_t n;
 
@@ -208,7 +210,8 @@ int block_unpacker__unpack(struct block_unpacker *u, const struct tl_block_hdr *
 			return -EBADMSG;
 		return check_events(raw, h->raw_bytes, h->n_events);
 	case TL_CODING_COLUMNS:
-		n = ZSTD_decompressDCtx(u->zstd, u->coded, sizeof(u->coded), stored, h->stored_bytes);
+		n = ZSTD_decompressDCtx(u->zstd, u->coded, sizeof(u->coded), stored,
+					h->stored_bytes);
 		if (ZSTD_isError(n))
 			return -EBADMSG;
 		return columns__decode(&u->columns, u->coded, n, h->n_events, raw, h->raw_bytes);

@@ -23,7 +23,7 @@ size_t block_pack_totals(const struct tl_file_totals *totals, void *out);
 /* Largest value of stored_bytes that is taken. */
 enum { BLOCK_MAX_STORED = TL_BLOCK_MAX + TL_BLOCK_MAX / 64 };
 
-/* Looks at the header alone: 0, or -EBADMSG if nothing sound can follow. hdr: sizeof(*hdr) bytes. */
+/* Looks at the header (its first sizeof(*hdr) bytes): 0; -EBADMSG: nothing sound can follow. */
 int block_check_header(const struct tl_block_hdr *hdr);
 /* Checks the checksum; stored: hdr->stored_bytes behind a header that was found sound. extra: the
  * hdr_size - sizeof(*hdr) bytes by which a newer writer's header is longer. */

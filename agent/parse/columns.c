@@ -310,8 +310,8 @@ static bool take_column(struct input *in, const struct walk *w, uint8_t *raw)
 	return true;
 }
 
-int columns__decode(struct columns *c, const uint8_t *data, size_t len, size_t n_events, uint8_t *raw,
-		    size_t raw_len)
+int columns__decode(struct columns *c, const uint8_t *data, size_t len, size_t n_events,
+		    uint8_t *raw, size_t raw_len)
 {
 	struct input in = { data, data + len };
 

@@ -16,7 +16,7 @@ enum event_type {		/* of a field, or of the elements of an array */
 enum event_role {
 	EVENT_VALUE,
 	EVENT_BITS,		/* names[] are bits */
-	EVENT_COUNT,		/* elements of the array at the end; their sum if there are several */
+	EVENT_COUNT,		/* elements of the array at the end; several add up */
 	EVENT_PAD,		/* zero */
 	EVENT_IMPLIED,		/* same in all records of the kind: not shown */
 };

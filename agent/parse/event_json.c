@@ -187,7 +187,8 @@ static bool counts_are_plain(const struct event_kind *k)
 static bool ends_in_field(const struct event_kind *k, size_t size)
 {
 	for (size_t i = 0; i < k->n_fields; i++)
-		if (k->fields[i].offset < size && size < k->fields[i].offset + (size_t)k->fields[i].bytes)
+		if (k->fields[i].offset < size &&
+		    size < k->fields[i].offset + (size_t)k->fields[i].bytes)
 			return true;
 	return false;
 }

@@ -26,7 +26,8 @@ struct event_line {
 	const struct tl_file_hdr *header;
 };
 /* Reads one line (without or with its newline). -EINVAL: event_parser__why tells; -ENOMEM. */
-int event_parser__line(struct event_parser *p, const char *line, size_t len, struct event_line *ret);
+int event_parser__line(struct event_parser *p, const char *line, size_t len,
+		       struct event_line *ret);
 /* After -EINVAL, a clause for the user: "unknown key 'foo'". */
 const char *event_parser__why(const struct event_parser *p);
 

@@ -141,8 +141,8 @@ static int token_text(struct event_parser *p, const jsmntok_t *t, char *out, siz
 }
 
 /* An integer, times scale (a power of ten): then it may have as many decimals. */
-static int token_number(struct event_parser *p, const jsmntok_t *t, uint64_t scale, bool *ret_negative,
-			uint64_t *ret)
+static int token_number(struct event_parser *p, const jsmntok_t *t, uint64_t scale,
+			bool *ret_negative, uint64_t *ret)
 {
 	const char *s = p->line + t->start, *end = p->line + t->end;
 	bool negative = t->type == JSMN_PRIMITIVE && *s == '-', point = false;
@@ -206,8 +206,8 @@ static int token_hex(struct event_parser *p, const jsmntok_t *t, uint8_t *out, s
 
 /* ---- values ---- */
 
-static bool find_name(const struct event_parser *p, const jsmntok_t *t, const struct event_name *names,
-		      uint32_t *ret)
+static bool find_name(const struct event_parser *p, const jsmntok_t *t,
+		      const struct event_name *names, uint32_t *ret)
 {
 	for (; names && names->name; names++) {
 		if (token_is(p, t, names->name)) {
@@ -327,7 +327,8 @@ static int parse_field(struct event_parser *p, const jsmntok_t *t, const struct 
 
 /* Calls fn with each key and its value; the object's grammar is checked here. */
 static int each_pair(struct event_parser *p, const jsmntok_t *object,
-		     int (*fn)(struct event_parser *p, const char *key, const jsmntok_t *value, void *ctx),
+		     int (*fn)(struct event_parser *p, const char *key, const jsmntok_t *value,
+			       void *ctx),
 		     void *ctx)
 {
 	const jsmntok_t *t = object + 1, *end = p->tokens + p->n_tokens;
@@ -370,7 +371,8 @@ struct record {
 	const jsmntok_t *array, *more, *payload, *size;
 };
 
-static int set_number(struct event_parser *p, const jsmntok_t *t, uint8_t type, uint64_t scale, void *at)
+static int set_number(struct event_parser *p, const jsmntok_t *t, uint8_t type, uint64_t scale,
+		      void *at)
 {
 	bool negative = false;
 	uint64_t v = 0;
@@ -493,7 +495,8 @@ static int finish_record(struct event_parser *p, const struct record *r)
 		if (err)
 			return err;
 		if (r->k->array || size >= r->k->size || size < EVENT_MIN_SIZE)
-			return refuse(p, "'size' is not between %d and %u", EVENT_MIN_SIZE, r->k->size);
+			return refuse(p, "'size' is not between %d and %u", EVENT_MIN_SIZE,
+				      r->k->size);
 		end = size;
 	} else {
 		if (r->k->array) {
@@ -512,7 +515,8 @@ static int finish_record(struct event_parser *p, const struct record *r)
 		}
 	}
 	if (end % 8 || end > TL_EVENT_MAX)
-		return refuse(p, "the record would have %zu bytes: no multiple of 8, or too many", end);
+		return refuse(p, "the record would have %zu bytes: no multiple of 8, or too many",
+			      end);
 	hdr->size = (uint16_t)end;
 	return 0;
 }
@@ -566,11 +570,14 @@ static int set_header(struct event_parser *p, const char *key, const jsmntok_t *
 
 static int parse_header(struct event_parser *p)
 {
-	struct target to = { event_file_header.fields, event_file_header.n_fields, (uint8_t *)&p->header };
+	struct target to = { event_file_header.fields, event_file_header.n_fields,
+			     (uint8_t *)&p->header };
 	struct tl_file_hdr *h = &p->header;
 	int err;
 
-	*h = (struct tl_file_hdr){ .hdr_size = sizeof(*h), .major = TL_FILE_MAJOR, .minor = TL_FILE_MINOR };
+	*h = (struct tl_file_hdr){ .hdr_size = sizeof(*h),
+				   .major = TL_FILE_MAJOR,
+				   .minor = TL_FILE_MINOR };
 	memcpy(h->magic, TL_FILE_MAGIC, sizeof(h->magic));
 	err = each_pair(p, p->tokens, set_header, &to);
 	if (!err && h->major != TL_FILE_MAJOR)

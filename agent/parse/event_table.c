@@ -54,6 +54,7 @@ NAMES(ends, { TL_END_COMPLETE, "complete" }, { TL_END_CLIENT, "client" },
 NAMES(phases, { TL_PREFILL, "prefill" }, { TL_DECODE, "decode" });
 NAMES(link_methods, { TL_LINK_TASK, "task" }, { TL_LINK_SLOT, "slot" },
       { TL_LINK_COUNTS, "counts" }, { TL_LINK_ORDER, "order" }, { TL_LINK_ID, "id" });
+NAMES(seq_points, { TL_POINT_QUEUED, "queued" }, { TL_POINT_SCHEDULED, "scheduled" });
 NAMES(stats_flags, { TL_STATS_QUEUES, "QUEUES" }, { TL_STATS_KV, "KV" },
       { TL_STATS_PREFIX, "PREFIX" }, { TL_STATS_SPEC, "SPEC" });
 NAMES(stops, { TL_STOP_DONE, "done" }, { TL_STOP_SIGNAL, "signal" },
@@ -232,6 +233,11 @@ static const struct event_field step_stats_fields[] = {
 	F(tl_step_stats, accepted),
 };
 
+static const struct event_field seq_point_fields[] = {
+	F(tl_seq_point, slot),
+	F_NAMED(tl_seq_point, point, seq_points),
+};
+
 static const struct event_field seq_preempt_fields[] = {
 	F(tl_seq_preempt, slot),
 	F(tl_seq_preempt, lost_tokens),
@@ -392,6 +398,7 @@ static const struct event_kind kinds[] = {
 	PLAIN(TL_SEQ_END, seq_end),
 	KIND(TL_STEP_STATS, step_stats, stats_flags, NULL, sizeof(struct tl_step_stats)),
 	PLAIN(TL_SEQ_PREEMPT, seq_preempt),
+	PLAIN(TL_SEQ_POINT, seq_point),
 	KIND(TL_RAW_NET, raw_net, net_flags, &data, offsetof(struct tl_raw_net, data)),
 	PLAIN(TL_RAW_SOCK, raw_sock),
 	PLAIN(TL_RAW_TCP_STATE, raw_tcp_state),

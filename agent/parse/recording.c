@@ -55,13 +55,15 @@ static int read_header(struct rec_reader *r)
 		return (int)n;
 	if (n == 0)
 		return -ENODATA;
-	if (memcmp(h->magic, TL_FILE_MAGIC, (size_t)n < sizeof(h->magic) ? (size_t)n : sizeof(h->magic)))
+	if (memcmp(h->magic, TL_FILE_MAGIC,
+		   (size_t)n < sizeof(h->magic) ? (size_t)n : sizeof(h->magic)))
 		return -ENOMSG;
 	if ((size_t)n < known)
 		return -EBADMSG;
 	if (h->major != TL_FILE_MAJOR)
 		return -EPROTONOSUPPORT;
-	if (h->hdr_size < known || (size_t)n < (h->hdr_size < sizeof(*h) ? h->hdr_size : sizeof(*h)))
+	if (h->hdr_size < known ||
+	    (size_t)n < (h->hdr_size < sizeof(*h) ? h->hdr_size : sizeof(*h)))
 		return -EBADMSG;
 	if (h->hdr_size < sizeof(*h))
 		memset((uint8_t *)h + h->hdr_size, 0, sizeof(*h) - h->hdr_size);
@@ -116,7 +118,7 @@ const struct rec_stats *rec_reader__stats(const struct rec_reader *r)
 
 /* ---- finding blocks ---- */
 
-/* Reads what is at `offset`. Returns 1 if it is a sound block, its bytes are in r->stored; 0: not. */
+/* Reads what is at `offset`. Returns 1: it is a sound block, its bytes are in r->stored; 0: not. */
 static int read_block(struct rec_reader *r, struct tl_block_hdr *ret)
 {
 	int64_t n = r->in.read_at(r->in.ctx, r->offset, ret, sizeof(*ret));
@@ -207,8 +209,8 @@ static void take_events(struct rec_reader *r, const struct tl_block_hdr *h, cons
 {
 	uint8_t *raw = (uint8_t *)r->raw;
 
-	/* A writer first appends small blocks, then replaces them by a large one; when it is stopped
-	 * in between, some events are there twice. */
+	/* A writer first appends small blocks, then replaces them by a large one; when it is
+	 * stopped in between, some events are there twice. */
 	if (h->first_event < r->next_event && r->next_event - h->first_event >= h->n_events)
 		return;
 	expect_events(r, h->first_event);
@@ -312,6 +314,7 @@ bool rec_reader__trouble(const struct rec_reader *r, char *buf, size_t size)
 		add(buf, size, "events of kinds that only a newer tokenlag knows: %llu",
 		    (unsigned long long)s->n_unknown);
 	if (s->n_invalid)
-		add(buf, size, "events that contradict themselves: %llu", (unsigned long long)s->n_invalid);
+		add(buf, size, "events that contradict themselves: %llu",
+		    (unsigned long long)s->n_invalid);
 	return buf[0] != 0;
 }

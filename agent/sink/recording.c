@@ -14,9 +14,9 @@
 /*
  * Events gather in `raw` until a block is full; then they are written as one block. A flush before
  * that appends a small block with those that are new since the last flush. When the block is full,
- * it replaces the small ones: they are only there for a reader of a file whose writer was killed, and
- * the finished file depends on nothing but its events. Between the two, some events may be there
- * twice, which readers see by tl_block_hdr.first_event.
+ * it replaces the small ones: they are only there for a reader of a file whose writer was killed,
+ * and the finished file depends on nothing but its events. Between the two, some events may be
+ * there twice, which readers see by tl_block_hdr.first_event.
  */
 struct rec_writer {
 	int fd;
@@ -56,7 +56,8 @@ static int write_at(int fd, uint64_t offset, const void *buf, size_t len)
 	size_t done = 0;
 
 	while (done < len) {
-		ssize_t n = pwrite(fd, (const char *)buf + done, len - done, (off_t)(offset + done));
+		off_t at = (off_t)(offset + done);
+		ssize_t n = pwrite(fd, (const char *)buf + done, len - done, at);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -115,8 +116,8 @@ static int open_file(struct rec_writer *w, const char *path, bool force)
 	return err;
 }
 
-int rec_writer__open(const char *path, const struct tl_file_hdr *hdr, const struct rec_writer_opts *opts,
-		     struct rec_writer **ret)
+int rec_writer__open(const char *path, const struct tl_file_hdr *hdr,
+		     const struct rec_writer_opts *opts, struct rec_writer **ret)
 {
 	struct rec_writer *w = calloc(1, sizeof(*w));
 	int err = -ENOMEM;
@@ -175,8 +176,8 @@ int rec_writer__flush(struct rec_writer *w)
 
 	if (w->err || w->flushed == w->len)
 		return tell(w);
-	err = block_packer__pack(w->packer, (const uint8_t *)w->raw + w->flushed, w->len - w->flushed,
-				 w->n_flushed, &block, &len);
+	err = block_packer__pack(w->packer, (const uint8_t *)w->raw + w->flushed,
+				 w->len - w->flushed, w->n_flushed, &block, &len);
 	if (!err)
 		err = write_at(w->fd, w->end, block, len);
 	if (err) {

@@ -15,12 +15,12 @@ struct rec_writer;
 
 /*
  * Creates the file, or replaces an older recording, and writes the header, marked as incomplete.
- * magic, hdr_size, major, minor and TL_FILE_INCOMPLETE of hdr are set by the writer. Errors, besides
- * those of open(2): -EEXIST: there is a file that is no recording; -EBUSY: another tokenlag is
- * writing it; -ENOTSUP: it is a pipe, a device or a directory.
+ * magic, hdr_size, major, minor and TL_FILE_INCOMPLETE of hdr are set by the writer. Errors,
+ * besides those of open(2): -EEXIST: there is a file that is no recording; -EBUSY: another tokenlag
+ * is writing it; -ENOTSUP: it is a pipe, a device or a directory.
  */
-int rec_writer__open(const char *path, const struct tl_file_hdr *hdr, const struct rec_writer_opts *opts,
-		     struct rec_writer **ret);
+int rec_writer__open(const char *path, const struct tl_file_hdr *hdr,
+		     const struct rec_writer_opts *opts, struct rec_writer **ret);
 const char *rec_writer_error_text(int err);	/* a clause for the user about such an error */
 
 /* Adds an event. -EINVAL: its size is not sound, or it is a raw event and the header does not say
@@ -29,8 +29,8 @@ const char *rec_writer_error_text(int err);	/* a clause for the user about such 
 int rec_writer__write(struct rec_writer *w, const struct tl_hdr *ev);
 int rec_writer__emit(void *w, const struct tl_hdr *ev);	/* the same, for struct emit */
 
-/* Puts what is buffered on the disk; call it once a second, then a kill loses no more than that. The
- * file that close leaves does not depend on it. Errors as for write. */
+/* Puts what is buffered on the disk; call it once a second, then a kill loses no more than that.
+ * The file that close leaves does not depend on it. Errors as for write. */
 int rec_writer__flush(struct rec_writer *w);
 
 struct rec_writer_stats {
@@ -40,9 +40,9 @@ struct rec_writer_stats {
 };
 void rec_writer__stats(const struct rec_writer *w, struct rec_writer_stats *ret);
 
-/* Writes the rest and frees w. With `complete` and no error so far, the file gets its totals and the
- * mark is cleared; else it stays as a killed writer would have left it. Returns the first error of
- * the disk that write and flush have not told yet. NULL is fine. */
+/* Writes the rest and frees w. With `complete` and no error so far, the file gets its totals and
+ * the mark is cleared; else it stays as a killed writer would have left it. Returns the first error
+ * of the disk that write and flush have not told yet. NULL is fine. */
 int rec_writer__close(struct rec_writer *w, bool complete);
 
 #endif

@@ -49,7 +49,8 @@ static uint64_t jitter(struct sim *s, uint64_t mean, uint64_t spread)
 	return mean - mean / 2 + sum / 2;
 }
 
-static void put(struct sim *s, void *rec, uint16_t kind, size_t size, uint32_t flags, uint64_t ts_ns)
+static void put(struct sim *s, void *rec, uint16_t kind, size_t size, uint32_t flags,
+		uint64_t ts_ns)
 {
 	struct tl_hdr *h = rec;
 
@@ -63,8 +64,12 @@ static void put(struct sim *s, void *rec, uint16_t kind, size_t size, uint32_t f
 
 static void begin_request(struct sim *s, uint32_t slot)
 {
-	struct tl_req_facts facts = { .max_tokens = 256, .api = TL_API_CHAT, .stream = 1,
-				      .method = TL_POST, .path = "/v1/chat/completions", .model = "tiny" };
+	struct tl_req_facts facts = { .max_tokens = 256,
+				      .api = TL_API_CHAT,
+				      .stream = 1,
+				      .method = TL_POST,
+				      .path = "/v1/chat/completions",
+				      .model = "tiny" };
 	struct tl_req_begin begin = { 0 };
 	struct tl_resp_begin resp = { .status = 200, .body = TL_BODY_SSE };
 	struct tl_seq_begin seq = { .slot = slot };
@@ -94,7 +99,8 @@ static void end_request(struct sim *s, uint32_t slot)
 
 	usage.prefill_ns = jitter(s, 40000000, 1000000);
 	usage.decode_ns = jitter(s, 2000000000, 50000000);
-	snprintf(usage.id, sizeof(usage.id), "chatcmpl-%016llx", (unsigned long long)random_next(s));
+	snprintf(usage.id, sizeof(usage.id), "chatcmpl-%016llx",
+		 (unsigned long long)random_next(s));
 	put(s, &usage, TL_USAGE, sizeof(usage), 0x7f, s->now_ns);
 	put(s, &end, TL_REQ_END, sizeof(end), 0, s->now_ns + jitter(s, 30000, 9000));
 }
@@ -224,12 +230,13 @@ static int run(const char *path, uint64_t n_events)
 	if (!f || fseek(f, 0, SEEK_END) || (file_bytes = ftell(f)) < 0)
 		return -1;
 	fclose(f);
-	printf("recording: %llu events, %llu tokens in %llu steps, %s of events\n", (unsigned long long)n,
-	       (unsigned long long)s.n_tokens, (unsigned long long)s.n_steps, units_bytes(size, raw_bytes));
+	printf("recording: %llu events, %llu tokens in %llu steps, %s of events\n",
+	       (unsigned long long)n, (unsigned long long)s.n_tokens, (unsigned long long)s.n_steps,
+	       units_bytes(size, raw_bytes));
 	printf("  file size              %s\n", units_bytes(size, (uint64_t)file_bytes));
 	printf("  per streamed token     %.2f bytes   (target <= 16)\n",
 	       (double)file_bytes / (double)s.n_tokens);
-	printf("  making and writing it  %.0f ns of CPU per event, flushed once a second of its time\n",
+	printf("  making and writing it  %.0f ns of CPU per event, flushed once a second\n",
 	       write_s * 1e9 / (double)n);
 	printf("  reading it             %s events/s on one core (best of 5)\n",
 	       units_count(size, best_n_per_s));

@@ -33,8 +33,8 @@ static void check_text(struct event_parser *p, const struct tl_hdr *ev)
 	buf__init(&b, 1 << 20);
 	jsonw__init(&w, jsonw_to_buf, &b);
 	event_json(&w, ev);
-	if (jsonw__finish(&w) || event_parser__line(p, (const char *)b.data, b.len, &got) || !got.ev ||
-	    got.ev->size != ev->size || memcmp(got.ev, ev, ev->size) != 0)
+	if (jsonw__finish(&w) || event_parser__line(p, (const char *)b.data, b.len, &got) ||
+	    !got.ev || got.ev->size != ev->size || memcmp(got.ev, ev, ev->size) != 0)
 		abort();
 	buf__free(&b);
 }

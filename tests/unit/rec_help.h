@@ -39,10 +39,12 @@ static inline const struct tl_hdr *rec_event(uint64_t i)
 	if (i % 5 == 0) {
 		ev.hdr.kind = TL_STEP;
 		ev.step.n_members = i % 8;
-		ev.hdr.size = (uint16_t)(sizeof(ev.step) + ev.step.n_members * sizeof(struct tl_member));
+		ev.hdr.size = (uint16_t)(sizeof(ev.step) +
+					 ev.step.n_members * sizeof(struct tl_member));
 		ev.step.end_ns = ev.hdr.ts_ns + rec_random(&seed) % 10000000;
 		for (uint16_t m = 0; m < ev.step.n_members; m++)
-			ev.step.members[m] = (struct tl_member){ m, 1, (int32_t)i, TL_DECODE, 1, 0 };
+			ev.step.members[m] =
+				(struct tl_member){ m, 1, (int32_t)i, TL_DECODE, 1, 0 };
 	} else if (i % 17 == 3) {
 		ev.hdr.kind = TL_USAGE;
 		ev.hdr.size = sizeof(ev.usage);
@@ -57,8 +59,14 @@ static inline const struct tl_hdr *rec_event(uint64_t i)
 }
 
 static const struct tl_file_hdr rec_header = {
-	.tiers = TL_T0 | TL_T1, .probes = 0x3f, .mono_ns = 1000000000, .realtime_ns = 1790000000000000000,
-	.clock_err_ns = 50, .hostname = "box", .kernel = "6.1.0", .tool = "test",
+	.tiers = TL_T0 | TL_T1,
+	.probes = 0x3f,
+	.mono_ns = 1000000000,
+	.realtime_ns = 1790000000000000000,
+	.clock_err_ns = 50,
+	.hostname = "box",
+	.kernel = "6.1.0",
+	.tool = "test",
 };
 
 struct rec_path {

@@ -33,6 +33,7 @@ static size_t size_of(enum tl_kind kind)
 	case TL_CAPTURE_END: return sizeof(struct tl_capture_end);
 	case TL_SEQ_END: return sizeof(struct tl_seq_end);
 	case TL_STEP_STATS: return sizeof(struct tl_step_stats);
+	case TL_SEQ_POINT: return sizeof(struct tl_seq_point);
 	case TL_SEQ_PREEMPT: return sizeof(struct tl_seq_preempt);
 	case TL_RAW_NET: return sizeof(struct tl_raw_net);
 	case TL_RAW_SOCK: return sizeof(struct tl_raw_sock);

@@ -55,8 +55,10 @@ static void test_jsonw__nesting(void **state)
 	jsonw__end_object(&w);
 	jsonw__newline(&w);
 	jsonw__s64(&w, -1);
-	assert_string_equal(finish(&w, &b),
-			    "{\"a\":[1,{},[],true,false],\"b\":null,\"c\":null,\"d\":\"x\",\"e\":\"00af\"}\n-1");
+	assert_string_equal(
+		finish(&w, &b),
+		"{\"a\":[1,{},[],true,false],\"b\":null,\"c\":null,\"d\":\"x\","
+			    "\"e\":\"00af\"}\n-1");
 }
 
 static const struct {

@@ -392,23 +392,26 @@ static void test_rec_writer__oom(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_rec_writer__flushes_leave_no_trace, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_rec_writer__a_killed_one_leaves_what_was_flushed,
-						setup, teardown),
-		cmocka_unit_test_setup_teardown(test_rec_writer__killed_while_it_replaces_small_blocks,
-						setup, teardown),
-		cmocka_unit_test_setup_teardown(test_rec_writer__refuses_unsound_and_raw_events, setup,
+		cmocka_unit_test_setup_teardown(test_rec_writer__flushes_leave_no_trace, setup,
 						teardown),
-		cmocka_unit_test_setup_teardown(test_rec_writer__does_not_replace_other_files, setup,
-						teardown),
+		cmocka_unit_test_setup_teardown(
+			test_rec_writer__a_killed_one_leaves_what_was_flushed, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_rec_writer__killed_while_it_replaces_small_blocks, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_rec_writer__refuses_unsound_and_raw_events,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(test_rec_writer__does_not_replace_other_files,
+						setup, teardown),
 		cmocka_unit_test_setup_teardown(test_rec_writer__replaces_an_older_recording_whole,
 						setup, teardown),
 		cmocka_unit_test_setup_teardown(test_rec_writer__one_at_a_time, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_rec_writer__wants_a_regular_file, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_rec_writer__wants_a_regular_file, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(test_rec_writer__file_size_limit_anywhere, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_rec_writer__full_disk, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_src_file__reads_what_was_written, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_src_file__reads_what_was_written, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(test_rec_writer__oom, setup, teardown),
 	};
 

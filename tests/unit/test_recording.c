@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading recordings: whole, cut at every byte, with every bit flipped, by older and newer writers. */
+/* Reading recordings: whole, cut at every byte, with flipped bits, by older and newer writers. */
 #include "rec_help.h"
 
 #include "parse/block.h"
@@ -19,7 +19,8 @@ static void test_rec_reader__gives_back_what_was_written(void **state)
 	assert_int_equal(rec_check(&b, N, &n, &st), 0);
 	assert_int_equal(n, N);
 	assert_true(st.closed);
-	assert_int_equal(st.n_damaged + st.n_missing + st.n_cut_bytes + st.n_unknown + st.n_invalid, 0);
+	assert_int_equal(st.n_damaged + st.n_missing + st.n_cut_bytes + st.n_unknown + st.n_invalid,
+			 0);
 	buf__free(&b);
 }
 
@@ -85,7 +86,8 @@ static void test_rec_reader__every_byte_damaged(void **state)
 	(void)state;
 	for (size_t i = 0; i < b.len; i++) {
 		/* all bits of the headers, one per byte of the rest */
-		for (unsigned int bit = i < 300 ? 0 : i % 8; bit < (i < 300 ? 8 : i % 8 + 1); bit++) {
+		for (unsigned int bit = i < 300 ? 0 : i % 8; bit < (i < 300 ? 8 : i % 8 + 1);
+		     bit++) {
 			int err;
 
 			b.data[i] ^= (uint8_t)(1u << bit);
@@ -157,7 +159,7 @@ static const struct {
 	{ "", 0, -ENODATA, "empty" },
 	{ "{\"kind\":\"chunk\"}", 16, -ENOMSG, "not a tokenlag recording" },
 	{ "\x7f" "ELF", 4, -ENOMSG, "not a tokenlag recording" },
-	{ "\x89TLAG\n\x1a\0\0\0\0\0\0\0\0\0\0\0", 18, -ENOMSG, "not a tokenlag" },	/* copied as text */
+	{ "\x89TLAG\n\x1a\0\0\0\0\0\0\0\0\0\0\0", 18, -ENOMSG, "not a token" }, /* copied as text */
 	{ "\x89TLAG", 5, -EBADMSG, "ends within its header" },
 	{ TL_FILE_MAGIC "\xd8\0\1\0\0\0\0\0\0\0\0\0", 20, -EBADMSG, "ends within its header" },
 	{ TL_FILE_MAGIC "\xd8\0\2\0\0\0\0\0\0\0\0\0", 20, -EPROTONOSUPPORT, "newer tokenlag" },
@@ -281,9 +283,11 @@ static void test_rec_reader__unknown_invalid_and_shorter_events(void **state)
 		.chunk = { .hdr = { sizeof(ev.chunk), TL_CHUNK, 0, 0, 0, 1 }, .req = 5 },
 		.unknown = { .hdr = { sizeof(ev.unknown), 200, 0, 0, 0, 2 }, .x = { 3, 4 } },
 		.lying = { .hdr = { sizeof(ev.lying), TL_STEP, 0, 0, 0, 3 }, .n_members = 9 },
-		.older = { .hdr = { sizeof(ev.older), TL_CHUNK, 0, 0, 0, 4 }, .req = 6, .bytes = 7 },
+		.older = { .hdr = { sizeof(ev.older), TL_CHUNK, 0, 0, 0, 4 }, .req = 6,
+			   .bytes = 7 },
 		.bare = { sizeof(ev.bare), TL_CHUNK, 0, 0, 0, 5 },
-		.newer = { .known.hdr = { sizeof(ev.newer), TL_CHUNK, 0, 0, 0, 6 }, .known.req = 8 },
+		.newer = { .known.hdr = { sizeof(ev.newer), TL_CHUNK, 0, 0, 0, 6 },
+			   .known.req = 8 },
 	};
 	struct buf b = pack(&ev, sizeof(ev));
 	const struct rec_input in = { rec_read_at, &b };
@@ -315,7 +319,8 @@ static void test_rec_reader__unknown_invalid_and_shorter_events(void **state)
 	/* those who want all get all, as it is */
 	assert_int_equal(rec_reader__new(&in, &r), 0);
 	rec_reader__want_all(r);
-	for (const uint8_t *p = (const uint8_t *)&ev; p < (const uint8_t *)(&ev + 1); p += got->size) {
+	for (const uint8_t *p = (const uint8_t *)&ev; p < (const uint8_t *)(&ev + 1);
+	     p += got->size) {
 		assert_int_equal(rec_reader__next(r, &got), 1);
 		assert_memory_equal(got, p, ((const struct tl_hdr *)p)->size);
 	}
@@ -350,8 +355,9 @@ static void test_rec_reader__noise(void **state)
 		len += size;
 	}
 	b = pack(raw, len);
-	assert_int_equal(((const struct tl_block_hdr *)(b.data + sizeof(struct tl_file_hdr)))->coding,
-			 TL_CODING_ZSTD);
+	assert_int_equal(
+		((const struct tl_block_hdr *)(b.data + sizeof(struct tl_file_hdr)))->coding,
+		TL_CODING_ZSTD);
 	assert_int_equal(rec_reader__new(&in, &r), 0);
 	rec_reader__want_all(r);
 	for (; p < (const uint8_t *)(raw + ARRAY_SIZE(raw)); p += got->size) {
