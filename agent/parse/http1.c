@@ -212,12 +212,16 @@ static const char *path_of(const char *url)
 	return *host ? host : "/";
 }
 
-static void trim(char *s)
+/* Without blanks at the end, and with '?' for what could harm a terminal. */
+static void clean(char *s)
 {
 	size_t len = strlen(s);
 
 	while (len && (s[len - 1] == ' ' || s[len - 1] == '\t'))
 		s[--len] = '\0';
+	for (; *s; s++)
+		if (*s < ' ' || *s == 127)
+			*s = '?';
 }
 
 /* Whatever lengths the head gives (RFC 9112, 6.3): llhttp would believe these. */
@@ -236,9 +240,9 @@ static void finish_head(struct http1 *h)
 	const llhttp_t *p = &h->parser;
 	const char *path;
 
-	trim(w->encoding);
-	trim(head->x_request_id);
-	trim(head->traceparent);
+	clean(w->encoding);
+	clean(head->x_request_id);
+	clean(head->traceparent);
 	head->chunked = p->flags & F_CHUNKED;
 	head->content_length = p->flags & F_CONTENT_LENGTH && !head->chunked ?
 			       (int64_t)p->content_length : -1;
@@ -248,8 +252,7 @@ static void finish_head(struct http1 *h)
 	if (p->type == HTTP_REQUEST) {
 		head->method = method_of(p->method);
 		path = path_of(w->url);
-		if (!str_copy(head->path, sizeof(head->path), path))
-			head->cut = true;
+		head->cut |= !str_copy_clean(head->path, sizeof(head->path), path, strlen(path));
 		return;
 	}
 	head->status = p->status_code;

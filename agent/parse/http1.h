@@ -9,7 +9,7 @@
 
 enum http1_side { HTTP1_REQUESTS, HTTP1_RESPONSES };
 
-/* What a message head says. Strings are NUL-terminated, cut to fit, "" if absent. */
+/* What a message head says. Strings are NUL-terminated printable ASCII, cut to fit, "" if absent. */
 struct http1_head {
 	uint8_t method;		/* requests: enum tl_method */
 	uint16_t status;	/* responses */
@@ -24,9 +24,10 @@ struct http1_head {
 	bool cut;		/* some field did not fit */
 };
 
-/* All optional. A non-zero return stops nothing: callbacks are notifications. */
+/* All optional. They are called in the feed that holds the byte in question; none may feed or free.
+ * Bytes that are no HTTP may be told as a begin, never as more. */
 struct http1_fns {
-	void (*begin)(void *ctx);	/* first byte of a message */
+	void (*begin)(void *ctx);	/* first byte of a message, or of a 1xx before it */
 	void (*head)(void *ctx, const struct http1_head *head);	/* end of its head; 1xx are skipped */
 	void (*body)(void *ctx, const char *data, size_t len);	/* dechunked, as it comes */
 	void (*gap)(void *ctx, uint64_t len);	/* body bytes that were not captured */
@@ -35,22 +36,24 @@ struct http1_fns {
 
 struct http1;
 
-/* NULL: out of memory. For responses, http1__expect_head must be called per request. */
+/* Copies fns. NULL: out of memory. For responses, http1__expect_head must be called per request. */
 struct http1 *http1__new(enum http1_side side, const struct http1_fns *fns, void *ctx);
 void http1__free(struct http1 *h);	/* NULL is fine */
 
 /* Feed the next bytes, cut anywhere. Returns 0, or -EPROTO if they are no HTTP/1 (or follow an
- * upgrade): the parser then skips until http1__resync finds a start line. */
+ * upgrade), or -ENOMEM. After an error every call gives -EPROTO until http1__resync. */
 int http1__feed(struct http1 *h, const char *buf, size_t len);
 
 /* `len` bytes of the stream were not captured. Inside a body they are counted as body; a gap that
- * hits a head or chunk framing loses sync: -EPROTO. */
+ * hits a head or chunk framing loses sync: -EPROTO. (Where a body of known length ends inside the
+ * gap, its end is still told.) Takes no time, however long the gap. */
 int http1__gap(struct http1 *h, uint64_t len);
 
-/* The connection's end: ends a response whose body runs until close. */
+/* The connection's end: ends a response whose body runs until close. No more is fed after it. */
 void http1__eof(struct http1 *h);
 
-/* Responses: tells the parser that the response to come answers a HEAD request. */
+/* Responses: tells the parser whether the response to come answers a HEAD request. Counts from now
+ * until said otherwise; may be called in head() at the latest. */
 void http1__expect_head(struct http1 *h, bool head);
 
 /* Does buf begin a message (request line or status line)? For joining in mid-stream. */
@@ -60,7 +63,8 @@ bool http1_is_start(enum http1_side side, const char *buf, size_t len);
 void http1__resync(struct http1 *h);
 
 /* A response joined in mid-body: treats what comes as a chunked body, from a chunk boundary.
- * Returns true if buf looks like such a boundary (`HEX\r\n`). */
+ * Returns true if buf looks like such a boundary (`HEX\r\n`); then feed it. There is no begin and no
+ * head for that message, only body and end. */
 bool http1__join_chunked(struct http1 *h, const char *buf, size_t len);
 
 #endif

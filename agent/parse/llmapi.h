@@ -20,15 +20,17 @@ enum tl_api llmapi_of_path(const char *path);
 
 struct llm_request {
 	char model[64];
-	int8_t stream;		/* 1, 0, -1: not said */
-	int32_t max_tokens;	/* -1: not said. max_tokens, max_completion_tokens, n_predict ... */
+	int8_t stream;		/* 1, 0, -1: not said. Ollama, not said: 1, its default */
+	int32_t max_tokens;	/* -1: not said, or no limit. max_tokens, n_predict ... */
 	uint16_t n;		/* 0: not said */
 	bool cut;		/* part of the body was missing, a fact may be too */
 };
 /* Reads the facts of a request body, also when its middle is missing. Garbage gives "not said". */
 void llmapi_request(enum tl_api api, const struct cut_json *body, struct llm_request *ret);
 
-/* Counts and times inside a chunk or a body; fields as in struct tl_usage. */
+/* Counts and times inside a chunk or a body; fields as in struct tl_usage. They may be known without
+ * TL_CHUNK_USAGE: llama.cpp's own format counts in every chunk, its prompt progress gives the prompt.
+ * All count from the beginning of the answer, or of the choice where llama.cpp writes them. */
 struct llm_usage {
 	uint32_t known;		/* TL_USAGE_* */
 	uint32_t prompt, cached, output, reasoning, draft, draft_accepted;
@@ -38,7 +40,7 @@ struct llm_usage {
 
 struct llm_chunk {
 	uint32_t flags;		/* TL_CHUNK_* */
-	uint32_t n_tokens;	/* 0: the chunk does not say */
+	uint32_t n_tokens;	/* 0: the chunk does not say. From token_ids or logprobs */
 	uint16_t choice;
 	uint8_t finish;		/* enum tl_finish */
 	char id[64];		/* response id, "" if none */

@@ -192,6 +192,7 @@ static const struct row requests[] = {
 	{ "tls", "\x16\x03\x01\x02", "!" },
 	{ "garbage, then resync", "hello?\r\n\r\n^GET /b HTTP/1.1\r\n\r\n", "!(GET /b;)" },
 	{ "odd header bytes", "GET /a HTTP/1.1\r\nX-Odd: \x01\xff\r\n\r\n", "(GET /a;)" },
+	{ "odd bytes in the path", "GET /a\xc3\xa9 HTTP/1.1\r\n\r\n", "(GET /a??;)" },
 	{ "both lengths: chunked counts", "POST /a HTTP/1.1\r\nContent-Length: 100\r\n"
 	  "Transfer-Encoding: chunked\r\n\r\n<x>0\r\n\r\nGET /b HTTP/1.1\r\n\r\n",
 	  "(POST /a chunked; x)(GET /b;)" },
@@ -363,7 +364,7 @@ static void test_http1__head_is_answered_without_body(void **state)
 static void test_http1__head_fields(void **state)
 {
 	static const char in[] = "POST /a HTTP/1.1\r\nHost: x\r\nX-REQUEST-ID:  abc-1 \r\n"
-		"X-Request-Id-Not: no\r\ntraceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n"
+		"X-Request-Id-Not: no\r\nX-Request-Idx: no\r\ntraceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n"
 		"Cookie: c\r\n\r\n";
 
 	(void)state;
@@ -376,6 +377,17 @@ static void test_http1__head_fields(void **state)
 		assert_false(t.last.cut);
 		http1__free(t.h);
 	}
+}
+
+static void test_http1__head_fields_are_harmless(void **state)
+{
+	static const char in[] = "GET /a HTTP/1.1\r\nX-Request-Id: a\x1b[2Jb\xff\r\n\r\n";
+	struct trace t = { .h = http1__new(HTTP1_REQUESTS, &fns, &t) };
+
+	(void)state;
+	play(&t, in, SPLIT_WHOLE);
+	assert_string_equal(t.last.x_request_id, "a?[2Jb?");
+	http1__free(t.h);
 }
 
 static void test_http1__fields_are_cut_to_fit(void **state)
@@ -537,6 +549,7 @@ int main(void)
 		cmocka_unit_test(test_http1__pipelined),
 		cmocka_unit_test(test_http1__head_is_answered_without_body),
 		cmocka_unit_test(test_http1__head_fields),
+		cmocka_unit_test(test_http1__head_fields_are_harmless),
 		cmocka_unit_test(test_http1__fields_are_cut_to_fit),
 		cmocka_unit_test(test_http1__long_query_cuts_nothing),
 		cmocka_unit_test(test_http1__callbacks_are_optional),
