@@ -107,7 +107,7 @@ static size_t sequence_gaps(const struct work *w, const struct rec_sequence *s, 
 		if (last && hit_by_loss(w, last, end))
 			ret->n_gaps_lost++;
 		else if (last)
-			gaps[n++] = end - last;
+			gaps[n++] = end > last ? end - last : 0;
 		last = end;
 	}
 	return n;
@@ -129,7 +129,7 @@ static size_t chunk_gaps(const struct work *w, const struct rec_request *r, uint
 		if (last && hit_by_loss(w, last, ts))
 			ret->n_gaps_lost++;
 		else if (last)
-			gaps[n++] = ts - last;
+			gaps[n++] = ts > last ? ts - last : 0;
 		last = ts;
 	}
 	return n;

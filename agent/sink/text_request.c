@@ -203,7 +203,7 @@ static void write_gaps(struct page *p, const char *name, uint64_t *gaps, size_t 
 static int write_both_gaps(struct page *p, const struct rec_request *r, const struct trace *t)
 {
 	size_t max = r->n_chunks + (t->q ? t->q->n_visits : 0), n = 0;
-	uint64_t *gaps = malloc((max + 1) * sizeof(*gaps)), last = 0;
+	uint64_t *gaps = malloc((max + 1) * sizeof(*gaps)), last = 0, ts;
 
 	if (!gaps)
 		return -ENOMEM;
@@ -213,7 +213,7 @@ static int write_both_gaps(struct page *p, const struct rec_request *r, const st
 		if (!t->q->visits[i].n_out)
 			continue;
 		if (last)
-			gaps[n++] = end - last;
+			gaps[n++] = end > last ? end - last : 0;
 		last = end;
 	}
 	fputc('\n', p->out);
@@ -223,9 +223,10 @@ static int write_both_gaps(struct page *p, const struct rec_request *r, const st
 	for (size_t i = 0; r->n <= 1 && i < r->n_chunks; i++) {
 		if (!chunk_is_token(&r->chunks[i]))
 			continue;
+		ts = r->chunks[i].ts_ns;
 		if (last)
-			gaps[n++] = r->chunks[i].ts_ns - last;
-		last = r->chunks[i].ts_ns;
+			gaps[n++] = ts > last ? ts - last : 0;
+		last = ts;
 	}
 	write_gaps(p, "ITL/chunk", gaps, n);
 	free(gaps);

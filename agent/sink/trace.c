@@ -343,6 +343,8 @@ int trace__init(struct trace *t, const struct model_view *v, size_t request)
 	t->q = last_sequence(v, t->r);
 	t->t0_ns = request_first_ns(t->r);
 	t->t1_ns = request_last_ns(t->r);
+	if (t->t1_ns < t->t0_ns) /* a damaged recording */
+		t->t1_ns = t->t0_ns;
 	if (t->q && t->r->joined_late) {
 		uint64_t begin = v->steps[t->q->visits[0].step].t0_ns;
 

@@ -256,7 +256,7 @@ static void stream_rows(struct build *b, const struct segment *s)
 		uint64_t ts = r->chunks[i].ts_ns;
 
 		n += chunk_is_token(&r->chunks[i]);
-		if (last && ts - last > longest) {
+		if (last && ts > last && ts - last > longest) {
 			longest = ts - last;
 			at_longest = i;
 		}

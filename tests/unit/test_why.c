@@ -7,7 +7,6 @@
 #include "unit.h"
 
 #include <errno.h>
-#include <math.h>
 
 #define MS(x) ((uint64_t)((x)*1000000))
 
@@ -330,7 +329,7 @@ static void test_why__printed_parts_add_up(void **state)
 		f->steps[i].t1_ns += 333 + 7 * i; /* nothing falls on a us */
 	text = why(f, 2);
 	for (char *l = strtok_r(text, "\n", &rest); l; l = strtok_r(NULL, "\n", &rest)) {
-		long us = lround(strtod(l, NULL) * 1000);
+		long us = (long)(strtod(l, NULL) * 1000 + 0.5);
 
 		if (strstr(l, "share  part"))
 			in = true;
