@@ -149,8 +149,8 @@ static void judge_none(struct doctor *d)
 {
 	if (doctor_blocker(&d->user) && geteuid())
 		verdict(d, "No capture: this user has no rights to it: run as root, or with "
-			   "CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE; list, and reports of "
-			   "recordings, work without.");
+			   "CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; list, "
+			   "and reports of recordings, work without.");
 	else
 		verdict(d, "No capture: %.260s; reports of recordings work all the same.",
 			t0_reason(d));

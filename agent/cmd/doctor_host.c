@@ -220,9 +220,11 @@ static const struct {
 	{ "CAP_BPF", CAP_BPF, true, "no BPF program can be loaded" },
 	{ "CAP_PERFMON", CAP_PERFMON, true, "no probe can be attached" },
 	{ "CAP_SYS_PTRACE", CAP_SYS_PTRACE, false,
-	  "files and sockets of other users' processes stay unknown" },
+	  "files of other users' processes stay unknown" },
+	{ "CAP_DAC_READ_SEARCH", CAP_DAC_READ_SEARCH, false,
+	  "ports of other users' processes stay unknown" },
 	{ "CAP_SYS_ADMIN", CAP_SYS_ADMIN, false,
-	  "no bpf_stats; a deleted executable cannot be opened" },
+	  "no bpf_stats; libraries that were deleted cannot be opened" },
 };
 
 static uint64_t effective_caps(void)
@@ -271,13 +273,15 @@ int doctor_user(struct check_list *user)
 	if (!err)
 		err = check_caps(user);
 	if (!err && !in_first_ns("user", FIRST_USER_NS))
-		err = add(user, "user namespace", CHECK_BAD,
-			  "not the host's: root in here is nobody to the kernel; run on the host, or "
-			  "in a container without a user namespace");
+		err = add(
+			user, "user namespace", CHECK_BAD,
+			"not the host's: root in here is nobody to the kernel; run on the host, or "
+			"in a container without a user namespace");
 	if (!err && !in_first_ns("pid", FIRST_PID_NS))
-		err = add(user, "pid namespace", CHECK_BAD,
-			  "not the host's: the kernel's events carry other pids than are seen here; "
-			  "run on the host, or with its pid namespace (docker run --pid=host)");
+		err = add(
+			user, "pid namespace", CHECK_BAD,
+			"not the host's: the kernel's events carry other pids than are seen here; "
+			"run on the host, or with its pid namespace (docker run --pid=host)");
 	return err;
 }
 

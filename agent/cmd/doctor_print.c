@@ -34,7 +34,7 @@ static void print_checks(const char *title, const struct check_list *list)
 {
 	printf("\n%s\n", title);
 	for (size_t i = 0; i < list->n; i++)
-		print_line(15, list->v[i].name,
+		print_line(19, list->v[i].name,
 			   list->v[i].state == CHECK_INFO ? "" : states[list->v[i].state],
 			   list->v[i].text);
 }
@@ -44,25 +44,25 @@ static void print_target(const struct found *f)
 	const struct proc_facts *p = &f->facts;
 
 	printf("\nprocess\n");
-	printf("  %-22s  %s%s%s%s%s\n", "engine", engine_kind_name(f->id.engine),
+	printf("  %-26s  %s%s%s%s%s\n", "engine", engine_kind_name(f->id.engine),
 	       *f->id.role ? ", " : "", f->id.role, *f->id.version ? ", " : "", f->id.version);
 	if (*f->id.why)
-		printf("  %-22s  %s\n", "told by", f->id.why);
+		printf("  %-26s  %s\n", "told by", f->id.why);
 	if (f->ollama)
-		printf("  %-22s  ollama pid %u\n", "run by", f->ollama);
-	printf("  %-22s ", "ports");
+		printf("  %-26s  ollama pid %u\n", "run by", f->ollama);
+	printf("  %-26s ", "ports");
 	for (size_t i = 0; i < p->n_ports; i++)
 		printf(" %u", p->ports[i]);
-	printf("%s\n", p->n_ports ? "" : f->refused ? " not known" : " none");
+	printf("%s\n", p->n_ports ? "" : p->ports_unknown ? " not known" : " none");
 	if (p->other_mnt_ns || p->other_pid_ns)
-		printf("  %-22s  other than ours, pid %u inside\n", "namespaces", p->pid_inside);
+		printf("  %-26s  other than ours, pid %u inside\n", "namespaces", p->pid_inside);
 	if (p->deleted_exe)
-		printf("  %-22s  was deleted or replaced since the process started\n",
+		printf("  %-26s  was deleted or replaced since the process started\n",
 		       "executable");
 	if (recognise_hides_traffic(p))
-		print_line(15, "io_uring", "warn", "part of its traffic may be unseen");
+		print_line(19, "io_uring", "warn", "part of its traffic may be unseen");
 	if (f->refused)
-		print_line(15, "readable", "warn",
+		print_line(19, "readable", "warn",
 			   "not all of it: some files or sockets are unknown");
 }
 

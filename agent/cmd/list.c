@@ -63,7 +63,7 @@ static void put_ports(char *cell, size_t size, const struct found *f)
 	size_t at = 0;
 
 	if (!f->facts.n_ports) {
-		str_copy(cell, size, f->refused ? "?" : "-");
+		str_copy(cell, size, f->facts.ports_unknown ? "?" : "-");
 		return;
 	}
 	for (size_t i = 0; i < f->facts.n_ports && i < SHOWN; i++)
@@ -239,7 +239,7 @@ static void engine_json(struct jsonw *w, const struct found *f, uint64_t now)
 	str_or_null(w, "why", f->id.why);
 	str_or_null(w, "exe", p->exe);
 	jsonw__key(w, "ports");
-	if (f->refused && !p->n_ports) {
+	if (p->ports_unknown) {
 		jsonw__null(w);
 	} else {
 		jsonw__array(w);

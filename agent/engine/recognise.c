@@ -234,7 +234,8 @@ static void role_of_embedder(const struct proc_facts *f, struct engine_id *id)
 	if (has_arg(f, "--multiprocessing-fork") || has_arg(f, "mpi4py.futures.server"))
 		str_copy(id->role, sizeof(id->role), "worker");
 	else
-		str_copy(id->role, sizeof(id->role), f->n_ports ? "server" : "library");
+		str_copy(id->role, sizeof(id->role),
+			 f->n_ports || f->ports_unknown ? "server" : "library");
 }
 
 static bool by_symbols(const struct proc_facts *f, struct engine_id *id)

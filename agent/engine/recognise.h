@@ -37,6 +37,7 @@ struct proc_facts {
 	size_t n_packages;
 	uint16_t ports[8];	/* listening TCP ports */
 	size_t n_ports;
+	bool ports_unknown;	/* its sockets could not be read */
 	bool uses_io_uring;
 	char cgroup[128];	/* container hint */
 };

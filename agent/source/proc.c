@@ -223,6 +223,7 @@ static int read_guarded_facts(struct proc_scan *s, pid_t pid, bool all, struct p
 	err = proc_fds__read(s, pid, f);
 	if (err && err != -EACCES)
 		return err;
+	f->ports_unknown = err && !f->n_ports;
 	return err || refused ? -EACCES : 0;
 }
 

@@ -43,7 +43,7 @@ static void test_proc__facts_of_child(void **state)
 	assert_false(f.other_mnt_ns || f.other_pid_ns || f.deleted_exe || f.kernel_thread ||
 		     f.uses_io_uring);
 	assert_true(f.n_libs > 1);
-	assert_true(!f.has_cuda && !f.gpus);
+	assert_true(!f.has_cuda && !f.gpus && !f.ports_unknown);
 	assert_true(has_symbol(&f, "llama_decode"));
 	assert_false(has_symbol(&f, "llama_process"));
 	assert_string_equal(f.symbols_in, f.exe);
@@ -255,7 +255,8 @@ static void read_as_nobody(pid_t root)
 		_exit(1);
 	if (proc_read_facts(root, &f) != -EACCES)
 		_exit(2);
-	if (strcmp(f.cmdline, "guarded") || f.uid || f.n_libs || f.n_ports || *f.exe)
+	if (strcmp(f.cmdline, "guarded") || f.uid || f.n_libs || f.n_ports || *f.exe ||
+	    !f.ports_unknown)
 		_exit(3);
 	proc_facts__free(&f);
 	if (discover(&d))

@@ -18,7 +18,7 @@ struct engine_case {
 	const char *packages[3];
 	uint16_t ports[2];
 	uint32_t llama_build;
-	bool kernel_thread;
+	bool kernel_thread, ports_unknown;
 	/* wanted; engine UNKNOWN: not recognised */
 	uint16_t engine;
 	const char *role, *version, *why;
@@ -68,6 +68,11 @@ static const struct engine_case cases[] = {
 	  .libs = { SITE "/llama_cpp/lib/libllama.so" }, .symbols = { "llama_decode" },
 	  .ports = { 8000 }, .engine = TL_ENGINE_LLAMA, .role = "server", .version = "",
 	  .why = "command 'llama_cpp.server'", .tiers = TL_T0 | TL_T1 },
+	{ .name = "embedded, its sockets unknown", .comm = "python", .exe = PYTHON,
+	  .cmdline = { "python", "serve.py" }, .libs = { SITE "/xllamacpp/xllamacpp.abi3.so" },
+	  .symbols = { "llama_process" }, .ports_unknown = true, .engine = TL_ENGINE_LLAMA,
+	  .role = "server", .version = "", .why = "llama_process in xllamacpp.abi3.so",
+	  .tiers = TL_T0 | TL_T1 },
 	{ .name = "a build whose step function has another name", .comm = "llama-server",
 	  .exe = "/app/llama-server", .cmdline = { "/app/llama-server" },
 	  .libs = { "/app/libllama.so" }, .symbols = { "llama_backend_init" }, .ports = { 8080 },
@@ -235,6 +240,7 @@ static void fill(struct proc_facts *f, const struct engine_case *c, char *cmdlin
 	memset(f, 0, sizeof(*f));
 	f->kernel_thread = c->kernel_thread;
 	f->llama_build = c->llama_build;
+	f->ports_unknown = c->ports_unknown;
 	strncpy(f->comm, c->comm, sizeof(f->comm) - 1);
 	strncpy(f->exe, c->exe, sizeof(f->exe) - 1);
 	for (size_t i = 0; i < count(c->cmdline, 8); i++) {
