@@ -44,6 +44,7 @@ enum tl_kind {
 	TL_SEQ_END = 17,	/* a slot was freed */
 	TL_STEP_STATS = 18,	/* what the engine says of its scheduler at the end of a step */
 	TL_SEQ_PREEMPT = 19,	/* a sequence lost its place and what it had computed */
+	TL_SEQ_POINT = 20,	/* the engine says when a sequence reached a point */
 
 	TL_RAW_FIRST = 0x100,
 	TL_RAW_NET = 0x100,	/* bytes read or written on a socket by a target */
@@ -340,6 +341,13 @@ struct tl_seq_preempt {
 	__u32 slot;
 	__u32 lost_tokens;	/* computed, and to be computed again */
 	__u64 resumed_ns;	/* scheduled again; 0: not yet */
+};
+
+enum tl_seq_point_what { TL_POINT_QUEUED = 1, TL_POINT_SCHEDULED = 2 };
+struct tl_seq_point {
+	struct tl_hdr hdr;	/* ts_ns: that time, by the engine's own clock */
+	__u32 slot;
+	__u32 point;		/* enum tl_seq_point_what */
 };
 
 struct tl_self {

@@ -168,8 +168,29 @@ static int add_target(struct session *s, const struct found *f, bool asked)
 	str_copy(ev.step_source, sizeof(ev.step_source), n > 0 ? rep.source : "none");
 	ev.hdr.ts_ns = monotonic_ns();
 	s->n_engines++;
+	ev.server = f->server;
+	ev.max_step_tokens = recognise_max_step_tokens(&f->facts);
 	log_info("attached to pid %u (%s %s)", f->facts.pid, engine_kind_name(f->id.engine), f->id.role);
-	return emit(&s->opts.out, &ev.hdr);
+	return pipeline__feed(s->pipe, &ev.hdr);
+}
+
+/* The other processes of the server that this one belongs to. */
+static int add_rest_of_server(struct session *s, uint32_t server)
+{
+	struct discovery d;
+	int err = discover(&d);
+
+	if (err)
+		return err;
+	for (size_t i = 0; i < d.n && !err; i++) {
+		if (d.found[i].server != server || map__get(s->targets, d.found[i].facts.pid))
+			continue;
+		err = add_target(s, &d.found[i], false);
+		if (err == -ESRCH)
+			err = 0;
+	}
+	discovery__free(&d);
+	return err;
 }
 
 static int add_pid(struct session *s, pid_t pid)
@@ -190,6 +211,8 @@ static int add_pid(struct session *s, pid_t pid)
 			 pid, f.facts.comm);
 	err = add_target(s, &f, true);
 	proc_facts__free(&f.facts);
+	if (!err && f.id.engine != TL_ENGINE_UNKNOWN)
+		err = add_rest_of_server(s, f.server);
 	if (err)
 		log_error("cannot attach to pid %d: %s", pid, strerror(-err));
 	else

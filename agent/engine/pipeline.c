@@ -4,6 +4,7 @@
 
 #include "base/map.h"
 #include "engine/llama.h"
+#include "engine/vllm.h"
 #include <errno.h>
 #include <stdlib.h>
 
@@ -14,6 +15,8 @@ struct pipeline {
 	struct emit counted;	/* counts, then `out` */
 	struct wire *wire;
 	struct map *llamas;	/* tgid -> struct llama * */
+	struct vllm *vllm;
+	uint64_t now_ns;	/* of the event at hand */
 	uint64_t n_steps, n_bad;
 };
 
@@ -26,17 +29,31 @@ static int count(void *ctx, const struct tl_hdr *ev)
 	return emit(&p->out, ev);
 }
 
+static void on_id(void *ctx, uint32_t tgid, uint32_t req, const char *id, bool answered)
+{
+	struct pipeline *p = ctx;
+
+	(void)tgid;
+	vllm__on_id(p->vllm, p->now_ns, req, id, answered);
+}
+
 struct pipeline *pipeline__new(const struct wire_opts *opts, const struct emit *out)
 {
 	struct pipeline *p = calloc(1, sizeof(*p));
+	struct wire_opts wo = { 0 };
 
 	if (!p)
 		return NULL;
+	if (opts)
+		wo = *opts;
+	wo.on_id = on_id;
+	wo.ctx = p;
 	p->out = *out;
 	p->counted = (struct emit){ count, p };
-	p->wire = wire__new(opts, &p->counted);
+	p->wire = wire__new(&wo, &p->counted);
 	p->llamas = map__new(sizeof(struct llama *), MAX_ADAPTERS);
-	if (!p->wire || !p->llamas) {
+	p->vllm = vllm__new(&p->counted);
+	if (!p->wire || !p->llamas || !p->vllm) {
 		pipeline__free(p);
 		return NULL;
 	}
@@ -52,6 +69,7 @@ void pipeline__free(struct pipeline *p)
 		     l = map__newer(p->llamas, l, NULL))
 			llama__free(*l);
 	map__free(p->llamas);
+	vllm__free(p->vllm);
 	wire__free(p->wire);
 	free(p);
 }
@@ -100,6 +118,8 @@ static int on_proc(struct pipeline *p, const struct tl_raw_proc *e)
 			      .exit_code = e->exit_code };
 	int err = wire__feed(p->wire, &e->hdr);
 
+	if (!err)
+		err = vllm__feed(p->vllm, &e->hdr);
 	if (e->what != TL_PROC_FORK)
 		forget(p, e->hdr.tgid);
 	ev.hdr.kind = TL_PROC;
@@ -107,16 +127,38 @@ static int on_proc(struct pipeline *p, const struct tl_raw_proc *e)
 	return err ? err : emit(&p->out, &ev.hdr);
 }
 
+/* An engine process of vLLM speaks ZMQ; of its API servers only HTTP is wanted, the engine's end of their
+ * ZMQ sockets tells all. */
+static int on_net(struct pipeline *p, const struct tl_raw_net *e)
+{
+	return vllm__wants(p->vllm, e->hdr.tgid) ? vllm__feed(p->vllm, &e->hdr) : wire__feed(p->wire, &e->hdr);
+}
+
+static int on_engine(struct pipeline *p, const struct tl_engine *e)
+{
+	int err = e->engine == TL_ENGINE_VLLM ? vllm__add_process(p->vllm, e) : 0;
+
+	return err ? err : emit(&p->out, &e->hdr);
+}
+
 int pipeline__feed(struct pipeline *p, const struct tl_hdr *ev)
 {
 	struct llama *l;
 	int err;
 
+	p->now_ns = ev->ts_ns;
 	switch (ev->kind) {
+	case TL_ENGINE:
+		err = on_engine(p, (const void *)ev);
+		break;
 	case TL_RAW_NET:
+		err = on_net(p, (const void *)ev);
+		break;
 	case TL_RAW_SOCK:
 	case TL_RAW_TCP_STATE:
 		err = wire__feed(p->wire, ev);
+		if (!err)
+			err = vllm__feed(p->vllm, ev);
 		break;
 	case TL_RAW_PROC:
 		err = on_proc(p, (const void *)ev);
@@ -142,7 +184,10 @@ int pipeline__feed(struct pipeline *p, const struct tl_hdr *ev)
 
 int pipeline__end(struct pipeline *p, uint64_t now_ns)
 {
-	return wire__end(p->wire, now_ns);
+	int err = vllm__end(p->vllm);
+
+	p->now_ns = now_ns;
+	return err ? err : wire__end(p->wire, now_ns);
 }
 
 const struct wire *pipeline__wire(const struct pipeline *p)

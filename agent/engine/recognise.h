@@ -66,6 +66,8 @@ uint32_t recognise_tiers(const struct proc_facts *f, const struct engine_id *id)
 /* May part of its socket traffic go through an io_uring, where system calls do not show it? uvloop
  * opens one for files only. */
 bool recognise_hides_traffic(const struct proc_facts *f);
+/* Most tokens in one step, as the command line says it (vLLM: --max-num-batched-tokens); 0: not said. */
+uint32_t recognise_max_step_tokens(const struct proc_facts *f);
 /* Is it one of the functions of which a call computes one step? */
 bool recognise_is_step(const char *symbol);
 /* Does a child process of this engine belong to the server that is its parent? */

@@ -313,11 +313,23 @@ static void first_point(struct rec_request *r, enum point p, uint64_t ns)
 	r->prov[p] = PROV_OBSERVED;
 }
 
+static void reported_point(struct rec_request *r, enum point p, uint64_t ns)
+{
+	if (r->at_ns[p] && r->at_ns[p] <= ns)
+		return;
+	r->at_ns[p] = ns;
+	r->prov[p] = PROV_REPORTED;
+}
+
 static void points_of_sequence(const struct model *m, struct rec_request *r, const struct rec_sequence *q)
 {
 	uint64_t first, last;
 
 	output_span(m, q, &first, &last);
+	if (q->queued_ns)
+		reported_point(r, P_QUEUED, q->queued_ns);
+	if (q->scheduled_ns)
+		reported_point(r, P_SCHEDULED, q->scheduled_ns);
 	if (!q->joined_late && q->n_visits) {
 		first_point(r, P_PREFILL_START, m->steps[q->visits[0].step].t0_ns);
 		if (!r->joined_late || r->at_ns[P_REQ_FIRST_BYTE])

@@ -14,7 +14,7 @@ const char *const point_names[N_POINTS] = {
 };
 const char *const provenance_names[] = { "unknown", "observed", "reported", "inferred" };
 const char *const req_state_names[] = { "open", "complete", "aborted", "error", "truncated" };
-const char *const join_method_names[] = { "none", "task", "slot", "counts", "order" };
+const char *const join_method_names[] = { "none", "task", "slot", "counts", "order", "id" };
 
 int model_grow(void *p, size_t *cap, size_t n, size_t size)
 {
@@ -53,8 +53,10 @@ void model__free(struct model *m)
 		free(m->requests[i].chunks);
 		free(m->requests[i].seqs);
 	}
-	for (size_t i = 0; i < m->v.n_seqs; i++)
+	for (size_t i = 0; i < m->v.n_seqs; i++) {
 		free(m->seqs[i].visits);
+		free(m->seqs[i].preemptions);
+	}
 	for (size_t i = 0; i < m->v.n_engines; i++)
 		free(m->engine_states[i].slots);
 	free(m->requests);
@@ -141,7 +143,9 @@ static int on_link(struct model *m, const struct tl_seq_link *ev)
 		return 0;
 	if (ev->req && ev->slot < 0)
 		request_on_submit(m, ev);
-	return ev->slot >= 0 ? step_on_launch(m, ev) : 0;
+	if (ev->slot < 0)
+		return 0;
+	return ev->method == TL_LINK_ID ? step_on_id(m, ev) : step_on_launch(m, ev);
 }
 
 static int dispatch(struct model *m, const struct tl_hdr *ev)
@@ -181,6 +185,12 @@ static int dispatch(struct model *m, const struct tl_hdr *ev)
 		return step_on_seq_end(m, (const void *)ev);
 	case TL_SEQ_LINK:
 		return on_link(m, (const void *)ev);
+	case TL_SEQ_POINT:
+		return step_on_point(m, (const void *)ev);
+	case TL_SEQ_PREEMPT:
+		return step_on_preempt(m, (const void *)ev);
+	case TL_STEP_STATS:
+		return step_on_stats(m, (const void *)ev);
 	case TL_SELF:
 		m->self = *(const struct tl_self *)ev;
 		m->has_self = true;

@@ -83,8 +83,15 @@ struct rec_visit {
 	uint8_t guess;		/* phase or tokens are inferred */
 };
 
-enum join_method { JOIN_NONE = 0, JOIN_TASK = 1, JOIN_SLOT = 2, JOIN_COUNTS = 3, JOIN_ORDER = 4 };
+enum join_method { JOIN_NONE = 0, JOIN_TASK = 1, JOIN_SLOT = 2, JOIN_COUNTS = 3, JOIN_ORDER = 4,
+		   JOIN_ID = 5, N_JOINS };
 extern const char *const join_method_names[];
+
+/* A sequence lost its place and what it had computed. */
+struct rec_preemption {
+	uint64_t at_ns, resumed_ns;	/* resumed_ns 0: not in this recording */
+	uint32_t lost_tokens;
+};
 
 struct rec_sequence {
 	uint32_t id;		/* from 1 */
@@ -102,8 +109,11 @@ struct rec_sequence {
 	uint8_t join;		/* enum join_method */
 	uint8_t confidence_pct;	/* of the join */
 	uint16_t rivals;	/* other requests (or sequences) that fitted as well */
+	uint64_t queued_ns, scheduled_ns;	/* by the engine's own account, 0: not said */
 	struct rec_visit *visits;
 	size_t n_visits, cap_visits;
+	struct rec_preemption *preemptions;
+	size_t n_preemptions, cap_preemptions;
 };
 
 struct rec_member {
@@ -118,6 +128,10 @@ struct rec_step {
 	uint32_t first_member;	/* index into the model's members */
 	uint32_t n_members;
 	uint32_t n_tokens;
+	/* The engine's own account of its scheduler at the end of the step. */
+	uint32_t stats;		/* which of these are known: enum tl_stats_flag */
+	uint32_t running, waiting, kv_ppm, preempted;
+	uint32_t prefix_queries, prefix_hits, drafted, accepted;
 };
 
 struct rec_engine {

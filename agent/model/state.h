@@ -79,6 +79,10 @@ int step_on_step(struct model *m, const struct tl_step *e);
 int step_on_seq_begin(struct model *m, const struct tl_seq_begin *e);
 int step_on_seq_end(struct model *m, const struct tl_seq_end *e);
 int step_on_launch(struct model *m, const struct tl_seq_link *e);
+int step_on_id(struct model *m, const struct tl_seq_link *e);
+int step_on_point(struct model *m, const struct tl_seq_point *e);
+int step_on_preempt(struct model *m, const struct tl_seq_preempt *e);
+int step_on_stats(struct model *m, const struct tl_step_stats *e);
 
 /* join.c: 0 or -ENOMEM */
 int join_request(struct model *m, uint32_t req_index, uint32_t seq_index, enum join_method method,

@@ -77,6 +77,86 @@ int step_on_launch(struct model *m, const struct tl_seq_link *e)
 			    e->method == TL_LINK_SLOT ? JOIN_SLOT : JOIN_TASK, 100, 0);
 }
 
+/* The sequence that is, or was last, on this slot. NULL: none; *ret_err: out of memory. */
+static struct rec_sequence *sequence_at(struct model *m, uint32_t tgid, uint32_t slot, int *ret_err)
+{
+	struct slot_state *s;
+	uint32_t engine;
+
+	*ret_err = 0;
+	if (odd_slot(m, slot))
+		return NULL;
+	s = model_engine(m, tgid, &engine) ? slot_of(m, engine, slot) : NULL;
+	if (!s)
+		*ret_err = -ENOMEM;
+	return s ? current(m, s) : NULL;
+}
+
+/* The response's id tells which sequence is the request's; it is there since it was submitted. */
+int step_on_id(struct model *m, const struct tl_seq_link *e)
+{
+	struct rec_request *r = request_find(m, e->req);
+	int err;
+	struct rec_sequence *q = sequence_at(m, e->hdr.tgid, e->slot, &err);
+
+	if (!q || !r || q->req)
+		return err;
+	if (!q->joined_late && !r->at_ns[P_SUBMIT]) {
+		r->at_ns[P_SUBMIT] = q->begin_ns;
+		r->prov[P_SUBMIT] = PROV_OBSERVED;
+	}
+	return join_request(m, r - m->requests, q - m->seqs, JOIN_ID, 100, 0);
+}
+
+int step_on_point(struct model *m, const struct tl_seq_point *e)
+{
+	int err;
+	struct rec_sequence *q = sequence_at(m, e->hdr.tgid, e->slot, &err);
+
+	if (!q)
+		return err;
+	if (e->point == TL_POINT_QUEUED && !q->queued_ns)
+		q->queued_ns = e->hdr.ts_ns;
+	if (e->point == TL_POINT_SCHEDULED && !q->scheduled_ns)
+		q->scheduled_ns = e->hdr.ts_ns;
+	return 0;
+}
+
+int step_on_preempt(struct model *m, const struct tl_seq_preempt *e)
+{
+	int err;
+	struct rec_sequence *q = sequence_at(m, e->hdr.tgid, e->slot, &err);
+
+	if (!q)
+		return err;
+	if (GROW(q->preemptions, q->cap_preemptions, q->n_preemptions))
+		return -ENOMEM;
+	q->preemptions[q->n_preemptions++] = (struct rec_preemption){ e->hdr.ts_ns, e->resumed_ns, e->lost_tokens };
+	return 0;
+}
+
+/* Follows the step that it belongs to. */
+int step_on_stats(struct model *m, const struct tl_step_stats *e)
+{
+	struct rec_step *st = m->v.n_steps ? &m->steps[m->v.n_steps - 1] : NULL;
+	uint32_t engine;
+
+	if (!model_engine(m, e->hdr.tgid, &engine))
+		return -ENOMEM;
+	if (!st || st->engine != engine || st->t1_ns != e->hdr.ts_ns)
+		return 0;
+	st->stats = e->hdr.flags & 0xffff;
+	st->running = e->running;
+	st->waiting = e->waiting;
+	st->kv_ppm = e->kv_ppm;
+	st->preempted = e->preempted;
+	st->prefix_queries = e->prefix_queries;
+	st->prefix_hits = e->prefix_hits;
+	st->drafted = e->drafted;
+	st->accepted = e->accepted;
+	return 0;
+}
+
 int step_on_seq_begin(struct model *m, const struct tl_seq_begin *e)
 {
 	uint32_t engine;
@@ -114,6 +194,13 @@ int step_on_seq_end(struct model *m, const struct tl_seq_end *e)
 	if (s && s->seq)
 		m->seqs[s->seq - 1].ended = true;
 	return 0;
+}
+
+/* Where the first chunk of a prompt begins tells what was taken from the cache. */
+static void note_start(struct rec_sequence *q, const struct tl_member *mem)
+{
+	if (!q->n_visits && !q->joined_late && q->kept < 0 && mem->phase == TL_PREFILL)
+		q->kept = mem->pos;
 }
 
 static int add_visit(struct rec_sequence *q, const struct rec_visit *v)
@@ -164,7 +251,8 @@ int step_on_step(struct model *m, const struct tl_step *e)
 	if (!model_engine(m, e->hdr.tgid, &engine) || GROW(m->steps, m->cap_steps, m->v.n_steps))
 		return -ENOMEM;
 	st = &m->steps[m->v.n_steps++];
-	*st = (struct rec_step){ e->hdr.ts_ns, e->end_ns, engine, m->v.n_members, 0, e->n_tokens };
+	*st = (struct rec_step){ .t0_ns = e->hdr.ts_ns, .t1_ns = e->end_ns, .engine = engine,
+				 .first_member = m->v.n_members, .n_tokens = e->n_tokens };
 	for (unsigned i = 0; i < e->n_members; i++) {
 		const struct tl_member *mem = &e->members[i];
 		struct rec_visit v = { index, mem->n_tokens, mem->n_out, mem->phase,
@@ -174,6 +262,8 @@ int step_on_step(struct model *m, const struct tl_step *e)
 		if (odd_slot(m, mem->slot))
 			continue;
 		err = sequence_for(m, engine, mem, e->hdr.ts_ns, &seq);
+		if (!err)
+			note_start(&m->seqs[seq], mem);
 		if (!err)
 			err = add_visit(&m->seqs[seq], &v);
 		if (err || GROW(m->members, m->cap_members, m->v.n_members))

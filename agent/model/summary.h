@@ -56,7 +56,7 @@ struct summary {
 	uint64_t steps_seen, steps_with_members;
 	double matched_tokens_pct;	/* tokens in steps joined to a request; < 0: no steps */
 	uint64_t tokens_in_steps;
-	size_t n_joins[5];		/* sequences by enum join_method */
+	size_t n_joins[N_JOINS];		/* sequences by enum join_method */
 	size_t n_non_streaming;
 	size_t n_gaps_lost;		/* gaps left out because events were lost inside them */
 	size_t n_multi_token_steps;	/* a sequence's steps that yielded several tokens at once */

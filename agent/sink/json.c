@@ -173,7 +173,7 @@ static void write_coverage(struct jsonw *w, const struct model_view *v, const st
 	jsonw__end_object(w);
 	jsonw__key(w, "joins");
 	jsonw__object(w);
-	for (int j = JOIN_NONE; j <= JOIN_ORDER; j++)
+	for (int j = JOIN_NONE; j < N_JOINS; j++)
 		json_known_count(w, join_method_names[j], s->n_joins[j]);
 	jsonw__end_object(w);
 	json_known_count(w, "gaps_left_out", s->n_gaps_lost);

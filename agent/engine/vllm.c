@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vLLM's adapter: the ZMQ streams of its engine processes, message by message. */
+#include "engine/vllm_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	MAX_PROCESSES = 1024,
+	MAX_SOCKETS = 4096,
+	MAX_SEQS = 1 << 18,	/* requests remembered: running, waiting, and ended without their HTTP side */
+	MAX_FRAME_BYTES = 256 << 10,	/* of one message: outputs of a batch of 2,000 requests */
+};
+static const uint64_t keep_ended_ns = 60000000000;	/* how long an ended one waits for it */
+
+void vllm_emit(struct vllm *v, const struct tl_hdr *ev)
+{
+	int err = emit(&v->out, ev);
+
+	if (err && !v->err)
+		v->err = err;
+}
+
+uint64_t vllm_hash(const void *p, size_t len)
+{
+	const uint8_t *b = p;
+	uint64_t h = 0xcbf29ce484222325;	/* FNV-1a, 64 bits */
+
+	while (len--)
+		h = (h ^ *b++) * 0x100000001b3;
+	return h ? h : 1;
+}
+
+struct vllm *vllm__new(const struct emit *out)
+{
+	struct vllm *v = calloc(1, sizeof(*v));
+
+	if (!v)
+		return NULL;
+	v->out = *out;
+	v->processes = map__new(sizeof(struct vprocess), MAX_PROCESSES);
+	v->sockets = map__new(sizeof(struct vsocket), MAX_SOCKETS);
+	v->by_id = map__new(sizeof(uint32_t), MAX_SEQS);
+	v->by_http = map__new(sizeof(struct vhttp), MAX_SEQS);
+	if (!v->processes || !v->sockets || !v->by_id || !v->by_http) {
+		vllm__free(v);
+		return NULL;
+	}
+	return v;
+}
+
+void vllm__free(struct vllm *v)
+{
+	if (!v)
+		return;
+	if (v->sockets)
+		for (struct vsocket *s = map__oldest(v->sockets, NULL); s; s = map__newer(v->sockets, s, NULL)) {
+			zmtp__free(s->in);
+			zmtp__free(s->out);
+		}
+	for (size_t i = 0; i < v->n_engines; i++)
+		vengine_free(&v->engines[i]);
+	free(v->engines);
+	map__free(v->processes);
+	map__free(v->sockets);
+	map__free(v->by_id);
+	map__free(v->by_http);
+	free(v->seqs);
+	free(v->free_slots);
+	free(v);
+}
+
+/* An engine with several API servers sends each its share of a step. */
+static void count_api_servers(struct vllm *v)
+{
+	for (size_t i = 0; i < v->n_engines; i++) {
+		unsigned n = 0;
+
+		for (struct vprocess *p = map__oldest(v->processes, NULL); p;
+		     p = map__newer(v->processes, p, NULL))
+			n += p->is_api && p->server == v->engines[i].server;
+		v->engines[i].several = n > 1;
+	}
+}
+
+int vllm__add_process(struct vllm *v, const struct tl_engine *e)
+{
+	struct vprocess *p = map__put(v->processes, e->hdr.tgid, NULL);
+	struct vengine *g;
+	size_t cap = v->cap_engines;
+
+	if (!p)
+		return -ENOMEM;
+	*p = (struct vprocess){ .engine = -1, .server = e->server, .is_api = !strncmp(e->role, "api", 3) };
+	if (strncmp(e->role, "engine-core", 11)) {
+		count_api_servers(v);
+		return 0;
+	}
+	if (v->n_engines == cap) {
+		g = vec_grow_(v->engines, &cap, v->n_engines + 1, sizeof(*g), MAX_PROCESSES);
+		if (!g)
+			return -ENOMEM;
+		v->engines = g;
+		v->cap_engines = cap;
+	}
+	g = &v->engines[v->n_engines];
+	*g = (struct vengine){ .tgid = e->hdr.tgid, .server = e->server,
+			       .sched = { .budget = e->max_step_tokens } };
+	p->engine = v->n_engines++;
+	count_api_servers(v);
+	return 0;
+}
+
+bool vllm__wants(const struct vllm *v, uint32_t tgid)
+{
+	const struct vprocess *p = map__get(v->processes, tgid);
+
+	return p && p->engine >= 0;
+}
+
+/* ---- sequences ---- */
+
+/* Ended sequences whose HTTP request never showed give their numbers back. */
+static void reclaim(struct vllm *v)
+{
+	for (uint32_t i = 0; i < v->n_seqs; i++) {
+		struct vseq *q = &v->seqs[i];
+
+		if (q->used && q->state == VSEQ_DONE && (q->linked || v->now_ns - q->ended_ns > keep_ended_ns))
+			vllm_seq_forget(v, q);
+	}
+}
+
+void vllm_seq_forget(struct vllm *v, struct vseq *q)
+{
+	struct vhttp *h = map__get(v->by_http, q->http_hash);
+
+	map__del(v->by_id, q->id_hash);
+	/* Siblings go together: the chain is dropped with its first. */
+	if (h && h->first == q->slot + 1)
+		map__del(v->by_http, q->http_hash);
+	q->used = false;
+	if (v->n_free == v->cap_free) {
+		uint32_t *p = vec_grow_(v->free_slots, &v->cap_free, v->n_free + 1, sizeof(*p), MAX_SEQS);
+
+		if (!p)
+			return;		/* the number is not used again: no harm */
+		v->free_slots = p;
+	}
+	v->free_slots[v->n_free++] = q->slot;
+}
+
+struct vseq *vllm_seq_new(struct vllm *v, struct vllm_id id, uint32_t engine)
+{
+	struct vllm_names names;
+	struct vhttp *h;
+	struct vseq *q;
+	uint32_t slot, *at;
+
+	if (!v->n_free && v->n_seqs >= 1024 && v->n_seqs % 1024 == 0)
+		reclaim(v);
+	if (v->n_free) {
+		slot = v->free_slots[--v->n_free];
+	} else {
+		if (v->n_seqs == v->cap_seqs) {
+			q = vec_grow_(v->seqs, &v->cap_seqs, v->n_seqs + 1, sizeof(*q), MAX_SEQS);
+			if (!q)
+				return NULL;
+			v->seqs = q;
+		}
+		slot = v->n_seqs++;
+	}
+	vllm_msg_names(id, &names);
+	q = &v->seqs[slot];
+	*q = (struct vseq){ .id_hash = vllm_hash(id.p, id.len), .slot = slot, .used = true, .prompt = -1,
+			    .cached = -1, .engine = engine, .http_hash = vllm_hash(names.http.p, names.http.len) };
+	at = map__put(v->by_id, q->id_hash, NULL);
+	h = map__put(v->by_http, q->http_hash, NULL);
+	if (!at || !h) {
+		q->used = false;
+		return NULL;
+	}
+	*at = slot;
+	q->next_same_http = h->first;
+	h->first = slot + 1;
+	return q;
+}
+
+struct vseq *vllm_seq_find(struct vllm *v, struct vllm_id id)
+{
+	const uint32_t *at = map__get(v->by_id, vllm_hash(id.p, id.len));
+
+	return at && v->seqs[*at].used ? &v->seqs[*at] : NULL;
+}
+
+void vllm_link(struct vllm *v, struct vseq *q, uint32_t req)
+{
+	struct tl_seq_link ev = {
+		.hdr = { sizeof(ev), TL_SEQ_LINK, 0, v->engines[q->engine].tgid, 0, v->now_ns },
+		.req = req, .slot = q->slot, .task = -1, .method = TL_LINK_ID,
+	};
+
+	if (q->linked)
+		return;
+	q->linked = true;
+	vllm_emit(v, &ev.hdr);
+}
+
+int vllm__on_id(struct vllm *v, uint64_t now_ns, uint32_t req, const char *id, bool answered)
+{
+	/* An X-Request-Id becomes the base of the id, behind the prefix of the API (engines.md 2.7). */
+	static const char *const prefixes[] = { "", "chatcmpl-", "cmpl-", "resp_", "msg_" };
+	char name[96];
+	struct vhttp *h;
+
+	v->err = 0;
+	v->now_ns = now_ns;
+	for (size_t i = 0; i < (answered ? 1 : ARRAY_SIZE(prefixes)); i++) {
+		int n = snprintf(name, sizeof(name), "%s%s", prefixes[i], id);
+
+		h = map__get(v->by_http, vllm_hash(name, n));
+		if (!h) {
+			/* The request is on its way to the engine. */
+			if (i != (answered ? 0 : 1) && i != 2)
+				continue;
+			h = map__put(v->by_http, vllm_hash(name, n), NULL);
+			if (!h)
+				return 0;
+		}
+		h->req = req;
+		for (uint32_t s = h->first; s; s = v->seqs[s - 1].next_same_http)
+			vllm_link(v, &v->seqs[s - 1], req);
+	}
+	return v->err;
+}
+
+/* ---- messages ---- */
+
+static void on_add(struct vllm *v, struct vengine *g, const struct vllm_add *a)
+{
+	struct tl_seq_begin ev = {
+		.hdr = { sizeof(ev), TL_SEQ_BEGIN, 0, g->tgid, 0, v->now_ns }, .kept = -1,
+	};
+	struct vseq *q = vllm_seq_find(v, a->id);
+	const struct vhttp *h;
+
+	if (q)
+		return;		/* seen twice: both ends of a socket, or sent again */
+	q = vllm_seq_new(v, a->id, g - v->engines);
+	if (!q || vsched__arrive(&g->sched, q->slot)) {
+		v->err = -ENOMEM;
+		return;
+	}
+	q->prompt = a->n_prompt;
+	ev.slot = q->slot;
+	vllm_emit(v, &ev.hdr);
+	if (!g->busy)
+		g->last_ns = v->now_ns;	/* an idle engine begins its step now */
+	g->busy = true;
+	h = map__get(v->by_http, q->http_hash);
+	if (h && h->req)
+		vllm_link(v, q, h->req);
+}
+
+static void on_abort(struct vllm *v, struct vengine *g, const struct zmtp_frame *body)
+{
+	struct vllm_ids ids;
+	struct vllm_id id;
+
+	if (vllm_msg_abort(body->data, body->len, &ids)) {
+		v->counts.bad_messages++;
+		return;
+	}
+	while (vllm_msg_next_id(&ids, &id)) {
+		struct vseq *q = vllm_seq_find(v, id);
+
+		if (q && q->state != VSEQ_DONE)
+			vllm_seq_end(v, g, q, v->now_ns);
+	}
+}
+
+void vllm_seq_end(struct vllm *v, struct vengine *g, struct vseq *q, uint64_t ns)
+{
+	struct tl_seq_end ev = { .hdr = { sizeof(ev), TL_SEQ_END, 0, g->tgid, 0, ns }, .slot = q->slot };
+
+	q->state = VSEQ_DONE;
+	q->ended_ns = ns;
+	vsched__leave(&g->sched, q->slot);
+	vllm_emit(v, &ev.hdr);
+}
+
+static void on_message(void *ctx, const struct zmtp_message *msg)
+{
+	struct vllm *v = ctx;
+	struct vengine *g = &v->engines[v->engine];
+	const struct zmtp_frame *body;
+	struct vllm_add add;
+
+	v->counts.messages++;
+	switch (vllm_msg_kind(msg->frames, msg->n, &body)) {
+	case VLLM_ADD:
+		if (!v->out_dir && !vllm_msg_add(body->data, body->len, &add))
+			on_add(v, g, &add);
+		return;
+	case VLLM_ABORT:
+		if (!v->out_dir)
+			on_abort(v, g, body);
+		return;
+	case VLLM_OUTPUTS:
+		if (v->out_dir)
+			vllm_outputs(v, g, body);
+		return;
+	default:
+		return;
+	}
+}
+
+/* ---- sockets ---- */
+
+static struct vsocket *socket_of(struct vllm *v, uint64_t sock)
+{
+	static const struct zmtp_fns fns = { on_message, NULL };
+	bool fresh;
+	struct vsocket *s = map__put(v->sockets, sock, &fresh);
+
+	if (!s || !fresh)
+		return s;
+	s->in = zmtp__new(MAX_FRAME_BYTES, &fns, v);
+	s->out = zmtp__new(MAX_FRAME_BYTES, &fns, v);
+	if (s->in && s->out)
+		return s;
+	zmtp__free(s->in);
+	zmtp__free(s->out);
+	map__del(v->sockets, sock);
+	return NULL;
+}
+
+static void socket_close(struct vllm *v, uint64_t sock)
+{
+	struct vsocket *s = map__get(v->sockets, sock);
+
+	if (!s)
+		return;
+	zmtp__free(s->in);
+	zmtp__free(s->out);
+	map__del(v->sockets, sock);
+}
+
+static void on_net(struct vllm *v, const struct tl_raw_net *e)
+{
+	const struct vprocess *p = map__get(v->processes, e->hdr.tgid);
+	struct vsocket *s = socket_of(v, e->sock);
+	struct zmtp *z;
+	uint64_t gap = e->total - e->head - e->tail;
+
+	if (!s) {
+		v->err = -ENOMEM;
+		return;
+	}
+	v->engine = p->engine;
+	v->out_dir = e->dir == TL_OUT;
+	z = v->out_dir ? s->out : s->in;
+	/* Waking a worker is one message of one byte: the begin of a step's work. */
+	if (v->out_dir && e->total == 3 && !memcmp(e->data, "\0\1\0", 3)) {
+		vengine_tick(&v->engines[p->engine], v->now_ns);
+		return;
+	}
+	zmtp__feed(z, e->data, e->head, true);
+	if (gap && zmtp__gap(z, gap))
+		return;
+	if (e->tail)
+		zmtp__feed(z, e->data + e->head, e->tail, false);
+}
+
+static void on_process_exit(struct vllm *v, uint32_t tgid)
+{
+	struct vprocess *p = map__get(v->processes, tgid);
+
+	if (!p)
+		return;
+	if (p->engine >= 0)
+		vengine_flush(v, &v->engines[p->engine]);
+	map__del(v->processes, tgid);
+}
+
+int vllm__feed(struct vllm *v, const struct tl_hdr *ev)
+{
+	const struct tl_raw_net *net = (const void *)ev;
+
+	v->err = 0;
+	v->now_ns = ev->ts_ns;
+	switch (ev->kind) {
+	case TL_RAW_NET:
+		if (ev->size < sizeof(*net) + net->head + net->tail ||
+		    net->total < (uint32_t)net->head + net->tail)
+			return -EBADMSG;
+		if (vllm__wants(v, ev->tgid))
+			on_net(v, net);
+		break;
+	case TL_RAW_SOCK:
+		if (((const struct tl_raw_sock *)ev)->what == TL_SOCK_CLOSE)
+			socket_close(v, ((const struct tl_raw_sock *)ev)->sock);
+		break;
+	case TL_RAW_PROC:
+		if (((const struct tl_raw_proc *)ev)->what == TL_PROC_EXIT)
+			on_process_exit(v, ev->tgid);
+		break;
+	}
+	return v->err;
+}
+
+int vllm__end(struct vllm *v)
+{
+	v->err = 0;
+	for (size_t i = 0; i < v->n_engines; i++)
+		vengine_flush(v, &v->engines[i]);
+	return v->err;
+}
+
+void vllm__counts(const struct vllm *v, struct vllm_counts *ret)
+{
+	*ret = v->counts;
+}

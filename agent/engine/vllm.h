@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vLLM: what its API servers and engine processes say to each other over ZMQ, as steps, sequences and
+ * links to requests. Pure. */
+#ifndef TL_ENGINE_VLLM_H
+#define TL_ENGINE_VLLM_H
+
+#include "base/emit.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct vllm;
+
+/* One for all vLLM servers of a capture. NULL: out of memory. */
+struct vllm *vllm__new(const struct emit *out);
+void vllm__free(struct vllm *v);	/* NULL is fine */
+
+/* A process of vLLM is observed: its role says whether its sockets carry the engine's wire. */
+int vllm__add_process(struct vllm *v, const struct tl_engine *e);
+/* Is this process one whose sockets vllm__feed wants? */
+bool vllm__wants(const struct vllm *v, uint32_t tgid);
+
+/* Takes TL_RAW_NET, TL_RAW_SOCK and TL_RAW_PROC of such processes. Returns 0, or -errno from `out` or
+ * -ENOMEM. */
+int vllm__feed(struct vllm *v, const struct tl_hdr *ev);
+/* A request goes by this id (struct wire_opts). */
+int vllm__on_id(struct vllm *v, uint64_t now_ns, uint32_t req, const char *id, bool answered);
+int vllm__end(struct vllm *v);	/* says the steps that are still held */
+
+struct vllm_counts {
+	uint64_t messages, steps, bad_messages, skipped_bytes;
+	uint64_t unknown_rows;	/* outputs of requests whose ADD was not seen */
+	uint64_t inferred_steps;	/* with a member whose tokens are not certain */
+};
+void vllm__counts(const struct vllm *v, struct vllm_counts *ret);
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside of vLLM's adapter: its processes, sockets, sequences and engines. */
+#ifndef TL_VLLM_ADAPTER_PRIV_H
+#define TL_VLLM_ADAPTER_PRIV_H
+
+#include "base/map.h"
+#include "base/util.h"
+#include "base/vec.h"
+#include "engine/vllm.h"
+#include "engine/vllm_sched.h"
+#include "parse/vllm_msg.h"
+#include <stdio.h>
+
+enum { MAX_TICKS = 64, MAX_ROWS = 4096 };
+
+struct vprocess {
+	int32_t engine;		/* index of its engine, -1: an API server, a worker */
+	uint32_t server;	/* first process of its server */
+	bool is_api;
+};
+
+struct vsocket {
+	struct zmtp *in, *out;
+};
+
+struct vhttp {
+	uint32_t req;		/* request that goes by this id, 0: not yet seen */
+	uint32_t first;		/* slot + 1 of a sequence of it, 0: none yet */
+};
+
+/* One EngineCore process. */
+struct vengine {
+	uint32_t tgid, server;
+	bool busy;		/* has work since last_ns */
+	uint64_t last_ns;	/* end of the last step, or the arrival that woke it */
+	struct vsched sched;
+	uint64_t ticks[MAX_TICKS];	/* when steps were handed to the workers and are not yet done */
+	unsigned n_ticks;
+
+	/* The step that is being put together: with several API servers its outputs come in several
+	 * messages of one time stamp. */
+	bool held, several;	/* something is held; there are several API servers */
+	uint64_t held_ns;
+	struct vllm_stats stats;
+	bool has_stats;
+	struct vsched_row *rows;
+	size_t n_rows, cap_rows;
+	struct tl_step *step;	/* scratch, MAX_ROWS members */
+};
+
+struct vllm {
+	struct emit out;
+	struct map *processes;	/* tgid -> struct vprocess */
+	struct map *sockets;	/* inode -> struct vsocket */
+	struct map *by_id;	/* hash of the engine's id -> slot */
+	struct map *by_http;	/* hash of the id that HTTP shows -> struct vhttp */
+	struct vengine *engines;
+	size_t n_engines, cap_engines;
+	struct vseq *seqs;	/* by slot */
+	size_t n_seqs, cap_seqs;
+	uint32_t *free_slots;
+	size_t n_free, cap_free;
+	struct vllm_counts counts;
+
+	/* The event at hand. */
+	uint64_t now_ns;
+	int32_t engine;
+	bool out_dir;
+	int err;
+};
+
+void vllm_emit(struct vllm *v, const struct tl_hdr *ev);
+uint64_t vllm_hash(const void *p, size_t len);
+struct vseq *vllm_seq_new(struct vllm *v, struct vllm_id id, uint32_t engine);
+struct vseq *vllm_seq_find(struct vllm *v, struct vllm_id id);
+void vllm_seq_end(struct vllm *v, struct vengine *g, struct vseq *q, uint64_t ns);
+void vllm_seq_forget(struct vllm *v, struct vseq *q);
+void vllm_link(struct vllm *v, struct vseq *q, uint32_t req);
+
+/* vllm_steps.c */
+void vllm_outputs(struct vllm *v, struct vengine *g, const struct zmtp_frame *body);
+void vengine_tick(struct vengine *g, uint64_t ns);
+void vengine_flush(struct vllm *v, struct vengine *g);	/* says the step that is held */
+void vengine_free(struct vengine *g);
+
+#endif
