@@ -90,6 +90,12 @@ $(B)/tests/bench/%: $(B)/obj/tests/bench/%.o $(call obj,$(IO)) $(B)/libpure.a
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(B)/libpure.a $(LIBS)
 
+# Test programs that capture for real; the sanitizers see the same sources in tests/unit.
+BPFTEST	:= $(patsubst tests/bpf/%.c,$(B)/tests/bpf/%,$(wildcard tests/bpf/*.c))
+$(B)/tests/bpf/%: tests/bpf/%.c $(call obj,$(IO)) $(B)/libpure.a | $(SKEL)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_) -Itests -o $@ $< $(filter %.o,$^) $(B)/libpure.a -lcmocka $(LIBS)
+
 $(B)/tests/vm/exchange: tests/vm/exchange.c
 	@mkdir -p $(@D)
 	$(CC) -std=gnu11 -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -static -o $@ $<
@@ -97,12 +103,13 @@ $(B)/tests/vm/exchange: tests/vm/exchange.c
 unit: $(UNIT)
 fuzzers: $(FUZZ)
 benches: $(BENCH)
+bpftests: $(BPFTEST)
 
 # ---- the commands that a person types ----
 deps:
 	@tools/deps
 check: deps
-	@$(MAKE) --no-print-directory -j2 all unit fuzzers benches $(B)/tests/vm/exchange
+	@$(MAKE) --no-print-directory -j2 all unit fuzzers benches bpftests $(B)/tests/vm/exchange
 	@tools/check-floors
 	@tests/run
 demo: deps
@@ -117,7 +124,7 @@ install: all
 clean:
 	rm -rf $(B)
 
-.PHONY: all unit fuzzers benches deps check demo bench install clean
+.PHONY: all unit fuzzers benches bpftests deps check demo bench install clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

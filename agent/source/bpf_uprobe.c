@@ -41,17 +41,17 @@ bool bpf_uprobe_has_multi(void)
 		{ .code = BPF_JMP | BPF_EXIT },
 	};
 	LIBBPF_OPTS(bpf_prog_load_opts, opts, .expected_attach_type = trace_uprobe_multi);
-	int prog, err;
+	int prog, dir, pid;
 
 	prog = bpf_prog_load(BPF_PROG_TYPE_KPROBE, NULL, "GPL", insns, 2, &opts);
 	if (prog < 0)
 		return false;
-	/* A directory cannot be probed. Kernels that take the pid of a process look at it first. */
-	err = multi_link(prog, -1, "/", 0, false);
+	/* A directory cannot be probed: -EBADF, where such links are known. Kernels that take the pid
+	 * for that of a process look at it first: -EINVAL. */
+	dir = multi_link(prog, 0, "/", 0, false);
+	pid = multi_link(prog, -1, "/", 0, false);
 	close(prog);
-	if (err >= 0)
-		close(err);
-	return err == -EINVAL;
+	return dir == -EBADF && pid == -EINVAL;
 }
 
 void bpf_uprobe_prepare(struct bpf_program *prog, bool multi)
