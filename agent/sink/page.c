@@ -156,6 +156,8 @@ int page__bar(struct page *p, int cells, uint64_t t0, uint64_t t1, uint64_t span
 
 	if (!span)
 		span = 1;
+	t0 = t0 < span ? t0 : span;
+	t1 = t1 < span ? t1 : span;
 	from = (int)((unsigned __int128)t0 * (unsigned int)cells / span);
 	to = (int)(((unsigned __int128)t1 * (unsigned int)cells + span / 2) / span);
 	if (from >= cells)

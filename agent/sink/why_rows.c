@@ -256,7 +256,8 @@ static void stream_rows(struct build *b, const struct segment *s)
 		uint64_t ts = r->chunks[i].ts_ns;
 
 		n += chunk_is_token(&r->chunks[i]);
-		if (last && ts > last && ts - last > longest) {
+		/* in a damaged recording they need not be in order */
+		if (last >= s->t0_ns && ts <= s->t1_ns && ts > last && ts - last > longest) {
 			longest = ts - last;
 			at_longest = i;
 		}

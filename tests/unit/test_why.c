@@ -282,6 +282,24 @@ static void test_trace__what_came_before_we_did_is_not_claimed(void **state)
 	free(text);
 }
 
+static void test_why__chunks_out_of_order_draw_no_endless_bar(void **state)
+{
+	struct fake *f = *state;
+	struct rec_request *r = fake_request(f, 100);
+	char *text;
+
+	fake_chunk(r, 150, TL_CHUNK_TEXT);
+	fake_chunk(r, 20, TL_CHUNK_TEXT);
+	fake_chunk(r, 140, TL_CHUNK_TEXT);
+	fake_chunk(r, 4000, TL_CHUNK_TEXT);
+	fake_point(r, P_LAST_TOKEN_WIRE, 170);
+	fake_done(f, r, 180);
+	text = why(f, 0);
+	assert_true(strlen(text) < 4000);
+	assert_has(text, "streaming 4 chunks with tokens");
+	free(text);
+}
+
 static void test_trace__nothing_known(void **state)
 {
 	struct fake *f = *state;
@@ -437,6 +455,7 @@ int main(void)
 		TEST(test_trace__steps_of_another_engine_are_not_ours),
 		TEST(test_trace__unjoined_is_unexplained),
 		TEST(test_trace__what_came_before_we_did_is_not_claimed),
+		TEST(test_why__chunks_out_of_order_draw_no_endless_bar),
 		TEST(test_trace__nothing_known),
 		TEST(test_why__says_who_had_the_slot_and_what_ran),
 		TEST(test_why__printed_parts_add_up),
