@@ -310,7 +310,7 @@ static void conclude(struct walk *w)
 		llm_counts_merge(&w->counts, &c->usage);
 	if (w->counted || (c->usage.known && c->flags & TL_CHUNK_FINISH))
 		c->flags |= TL_CHUNK_USAGE;
-	if (w->empty && !(c->flags & TL_CHUNK_TOKEN))
+	if ((w->empty || c->n_tokens) && !(c->flags & TL_CHUNK_TOKEN))
 		c->flags |= TL_CHUNK_EMPTY;
 	if (w->detail && !c->flags)
 		c->flags |= TL_CHUNK_ERROR;

@@ -116,7 +116,12 @@ int vllm_msg_abort(const void *data, size_t len, struct vllm_ids *ret)
 
 uint64_t vllm_ns(double seconds)
 {
-	return seconds > 0 && seconds < 9e9 ? (uint64_t)(seconds * 1e9 + 0.5) : 0;
+	uint64_t whole;
+
+	if (!(seconds > 0 && seconds < 9e9))	/* nor is NaN one */
+		return 0;
+	whole = (uint64_t)seconds;
+	return whole * 1000000000 + (uint64_t)((seconds - whole) * 1e9 + 0.5);
 }
 
 /* ---- kinds ---- */

@@ -342,12 +342,10 @@ static void read_row(struct mpin *m, struct mpin_row *at, struct vllm_row *row)
 	uint32_t n;
 	int f;
 
-	if (!vllm_read_id(m, &row->id)) {
+	if (!mpin_row_at(m, at, 0) || !vllm_read_id(m, &row->id) || !mpin_row_at(m, at, 1)) {
 		row->flags |= VLLM_SHAPE;
 		return;
 	}
-	if (!mpin_row_at(m, at, 1))
-		return;
 	if (mpin_peek(m) == MPIN_ARRAY && mpin_array(m, &n)) {
 		row->n_tokens = n <= INT32_MAX ? (int32_t)n : -1;
 		mpin_skip(m, n);
@@ -388,8 +386,7 @@ bool vllm_msg_next_row(struct vllm_outputs *o, struct vllm_row *ret)
 	if (!mpin_more(m, &o->rows_left))
 		return false;
 	if (mpin_row_begin(m, &at)) {
-		if (mpin_row_at(m, &at, 0))
-			read_row(m, &at, &row);
+		read_row(m, &at, &row);
 		mpin_row_end(m, &at);
 	} else {
 		row.flags |= VLLM_SHAPE;
@@ -397,7 +394,7 @@ bool vllm_msg_next_row(struct vllm_outputs *o, struct vllm_row *ret)
 	if (m->why) {
 		if (!row.id.len)
 			return false;
-		row.flags |= VLLM_CUT;
+		row.flags = VLLM_CUT;
 	}
 	*ret = row;
 	return true;
