@@ -145,7 +145,8 @@ int request_on_facts(struct model *m, const struct tl_req_facts *e)
 	if (!r)
 		return 0;
 	r->api = e->api;
-	r->stream = e->stream < 0 ? 0 : e->stream;
+	/* not said means no, unless it may have been said in bytes that were not captured */
+	r->stream = e->stream < 0 && !(e->hdr.flags & TL_F_TRUNC) ? 0 : e->stream;
 	r->max_tokens = e->max_tokens;
 	r->n = e->n ? e->n : 1;
 	r->method = e->method;
@@ -170,6 +171,8 @@ int request_on_resp(struct model *m, const struct tl_resp_begin *e)
 	r->body = e->body;
 	if (r->stream < 0 && e->body == TL_BODY_SSE)
 		r->stream = 1;
+	if (r->stream < 0 && e->body == TL_BODY_JSON && e->status < 400)
+		r->stream = 0;
 	set_point(r, P_HEADERS, e->hdr.ts_ns, PROV_OBSERVED);
 	return 0;
 }

@@ -286,6 +286,30 @@ static void test_model__other_exchanges_are_counted(void **state)
 	assert_int_equal(v->n_other_requests, 3);
 }
 
+static void test_model__facts_that_were_cut_are_unknown(void **state)
+{
+	struct model *m = *state;
+	const struct model_view *v;
+
+	for (uint32_t r = 1; r <= 4; r++) {
+		struct tl_req_begin b = { .hdr = HDR(b, TL_REQ_BEGIN, TL_API_CHAT, r), .req = r, .conn = r };
+		struct tl_req_facts f = { .hdr = HDR(f, TL_REQ_FACTS, r == 1 ? 0 : TL_F_TRUNC, r), .req = r,
+					  .max_tokens = -1, .api = TL_API_CHAT, .stream = -1 };
+		struct tl_resp_begin a = { .hdr = HDR(a, TL_RESP_BEGIN, 0, r + 9), .req = r,
+					   .status = r == 2 ? 400 : 200,
+					   .body = r == 4 ? TL_BODY_SSE : TL_BODY_JSON };
+
+		FEED(m, b);
+		FEED(m, f);
+		FEED(m, a);
+	}
+	v = finish(m);
+	assert_int_equal(v->requests[0].stream, 0);	/* whole, and did not say */
+	assert_int_equal(v->requests[1].stream, -1);	/* an error is JSON either way */
+	assert_int_equal(v->requests[2].stream, 0);	/* the answer tells */
+	assert_int_equal(v->requests[3].stream, 1);
+}
+
 static void test_model__late_stream_joins_its_slot(void **state)
 {
 	struct model *m = *state;
@@ -486,6 +510,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		T(points_and_counts), T(joins_by_counts), T(says_when_it_cannot_tell),
 		T(leaves_strangers_alone), T(counts_must_fit), T(states), T(other_exchanges_are_counted),
+		T(facts_that_were_cut_are_unknown),
 		T(late_stream_joins_its_slot), T(late_answer_that_is_over_takes_no_slot),
 		T(late_answer_needs_the_counts_of_a_whole_sequence),
 		T(late_answers_that_end_together), T(last_token_may_have_no_text),
