@@ -399,7 +399,7 @@ struct tl_raw_sock {
 	__u8 what;		/* enum tl_sock_what; EOF: a read returned 0; RESET: a call failed with
 				 * ECONNRESET or EPIPE */
 	__u8 family;
-	__u8 how;		/* SHUTDOWN: SHUT_RD, SHUT_WR, SHUT_RDWR */
+	__u8 how;		/* SHUTDOWN: SHUT_RD, SHUT_WR, SHUT_RDWR; CLOSE: 1: others hold it open */
 	__u8 listening;		/* 1: a listening socket */
 	__u16 local_port, peer_port;
 	__u32 pad;

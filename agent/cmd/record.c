@@ -48,7 +48,7 @@ static const struct argp_option options[] = {
 	{ "tier", 't', "N", 0, "Highest tier to use: 0 kernel only, 1 also probes in the engine. Default: 1", 1 },
 	{ "head", 'H', "BYTES", 0, "Keep this much of the start of each read and write. Default: 4k", 1 },
 	{ "tail", 'T', "BYTES", 0, "Keep this much of its end if it is longer. Default: 1k", 1 },
-	{ "ring", 'R', "BYTES", 0, "Size of the kernel's event buffer, a power of two. Default: 16M", 1 },
+	{ "ring", 'R', "BYTES", 0, "Size of the kernel's event buffer, a power of two. Default: 8M", 1 },
 	{ "raw", 'r', NULL, 0, "Also keep the bytes of the wire, to debug parsers: THE FILE THEN HOLDS TEXT OF "
 	  "PROMPTS AND ANSWERS", 1 },
 	{ 0 }

@@ -14,7 +14,7 @@
 enum {
 	DEFAULT_HEAD = 4096, MAX_HEAD = 32 << 10,
 	DEFAULT_TAIL = 1024, MAX_TAIL = 16 << 10,
-	DEFAULT_RING = 16 << 20, MAX_RING = 1 << 30,
+	DEFAULT_RING = 8 << 20, MAX_RING = 1 << 30,
 	SCRATCH_HEAD = 8 + sizeof(struct tl_raw_net),	/* struct scratch of net.bpf.c */
 };
 

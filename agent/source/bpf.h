@@ -11,7 +11,8 @@
 struct src_bpf_opts {
 	uint32_t head_bytes;	/* kept from the start of each read and write; 0: default 4096 */
 	uint32_t tail_bytes;	/* kept from its end when it is longer than that; 0: default 1024 */
-	uint32_t ring_bytes;	/* of the ring buffer, a power of two; 0: default 16 MiB */
+	uint32_t ring_bytes;	/* of the ring buffer, a power of two; 0: default 8 MiB. Twice that counts as our
+				 * memory, because it is mapped twice */
 	uint32_t tiers;		/* enum tl_tier bits allowed; 0: all */
 	bool kernel_stats;	/* let the kernel time every run of every program (bpf_stats): exact, but
 				 * all processes of the host pay for it. For benchmarks */

@@ -4,6 +4,7 @@
 #include "pair.h"
 
 #include <fcntl.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 
@@ -285,6 +286,38 @@ static void test_peek_and_trunc__move_what_they_move(void **state)
 	pair_close(&p);
 }
 
+static int do_sendfile(void *arg)
+{
+	const struct pair *p = arg;
+	int file = memfd_create("x", 0);
+	uint8_t buf[BIG];
+
+	fill(buf, BIG, 2);
+	return write(file, buf, BIG) == BIG && !lseek(file, 0, SEEK_SET) &&
+	       sendfile(p->a, file, NULL, BIG) == BIG ? 0 : 1;
+}
+
+/* Its bytes are in no buffer of the process: that they were sent is known, not what they were. */
+static void test_sendfile__is_a_hole(void **state)
+{
+	const struct tl_raw_net *ev;
+	struct capture *c;
+	struct pair p;
+	size_t at = 0;
+
+	(void)state;
+	assert_true(pair_open(&p, AF_INET));
+	c = capture_of(do_sendfile, &p, NULL);
+	ev = capture_next(c, TL_RAW_NET, &at);
+	assert_non_null(ev);
+	assert_int_equal(ev->dir, TL_OUT);
+	assert_int_equal(ev->total, BIG);
+	assert_int_equal(ev->head + ev->tail, 0);
+	assert_null(capture_next(c, TL_RAW_NET, &at));
+	capture_close(c);
+	pair_close(&p);
+}
+
 static int do_other_files(void *arg)
 {
 	int fds[2], udp = socket(AF_INET, SOCK_DGRAM, 0), file = memfd_create("x", 0), nul = open("/dev/null", O_RDWR);
@@ -449,6 +482,7 @@ int main(void)
 		cmocka_unit_test(test_many_pieces__are_one_call),
 		cmocka_unit_test(test_short_write__is_what_was_taken),
 		cmocka_unit_test(test_peek_and_trunc__move_what_they_move),
+		cmocka_unit_test(test_sendfile__is_a_hole),
 		cmocka_unit_test(test_other_files__are_left_alone),
 		cmocka_unit_test(test_loss__is_counted),
 		cmocka_unit_test(test_order__is_that_of_the_calls),
