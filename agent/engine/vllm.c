@@ -399,7 +399,8 @@ int vllm__feed(struct vllm *v, const struct tl_hdr *ev)
 			on_net(v, net);
 		break;
 	case TL_RAW_SOCK:
-		if (((const struct tl_raw_sock *)ev)->what == TL_SOCK_CLOSE)
+		if (((const struct tl_raw_sock *)ev)->what == TL_SOCK_CLOSE &&
+		    !((const struct tl_raw_sock *)ev)->how)
 			socket_close(v, ((const struct tl_raw_sock *)ev)->sock);
 		break;
 	case TL_RAW_PROC:

@@ -235,7 +235,7 @@ static void on_sock(struct wire *w, const struct tl_raw_sock *e)
 		return;
 	case TL_SOCK_CLOSE:
 		c = conn_find(w, e->sock);
-		if (c)
+		if (c && !e->how)
 			conn_close(w, c, w->now_ns);
 		return;
 	}
