@@ -313,7 +313,7 @@ static void conclude(struct walk *w)
 	if ((w->empty || c->n_tokens) && !(c->flags & TL_CHUNK_TOKEN))
 		c->flags |= TL_CHUNK_EMPTY;
 	if (w->detail && !c->flags)
-		c->flags |= TL_CHUNK_ERROR;
+		walk_failed(w);
 	if (!c->flags)
 		c->flags = TL_CHUNK_OTHER;
 }

@@ -126,6 +126,8 @@ static const struct chunk_row chunks[] = {
 	  "{\"id\":4,\"token\":\"a\",\"top_logprobs\":[]}]}}"), "text id=c-1" },
 	{ "token ids", TL_API_CHAT, "", OAI("{\"delta\":{\"content\":\"\"},\"token_ids\":[5,6,7]}"),
 	  "empty tokens=3 id=c-1" },
+	{ "a token, but no text", TL_API_CHAT, "", OAI("{\"delta\":{},\"logprobs\":{\"content\":["
+	  "{\"token\":\"\",\"bytes\":[]}]},\"token_ids\":null}"), "empty tokens=1 id=c-1" },
 	{ "error", TL_API_CHAT, "", "{\"error\":{\"code\":500,\"message\":\"x\",\"type\":\"server_error\"}}",
 	  "error (error)" },
 	{ "error is text", TL_API_CHAT, "", "{\"error\":\"x\"}", "error (error)" },
@@ -375,7 +377,7 @@ static const struct chunk_row bodies[] = {
 	  "{\"index\":1,\"content\":\"b\",\"stop\":true,\"tokens_predicted\":3}]", "text usage finish (?) o=5" },
 	{ "vllm error", TL_API_CHAT, "", "{\"object\":\"error\",\"message\":\"x\",\"type\":\"BadRequestError\","
 	  "\"code\":400}", "error (error)" },
-	{ "fastapi error", TL_API_CHAT, "", "{\"detail\":\"Not Found\"}", "error" },
+	{ "fastapi error", TL_API_CHAT, "", "{\"detail\":\"Not Found\"}", "error (error)" },
 	{ "embeddings", TL_API_EMBEDDINGS, "", "{\"object\":\"list\",\"data\":[{\"embedding\":[0.1,-2e-3],\"index\":0}],"
 	  "\"usage\":{\"prompt_tokens\":5,\"total_tokens\":5}}", "usage p=5" },
 	{ "not JSON", TL_API_CHAT, "", "Internal Server Error", "other" },
@@ -518,6 +520,7 @@ static void test_llmapi__real_streams(void **state)
 	/* 8 tokens, the text of some held back until it was whole UTF-8 */
 	check_capture("llama-chat", TL_API_CHAT,
 		      "1 role id\n5 text id\n1 usage finish (length) id p=18 c=0 o=8 pf dc\n1 done\n");
+	check_capture("llama-error-stream", TL_API_CHAT, "1 role id\n1 text id\n1 error (error)\n");
 	check_capture("llama-chat-progress", TL_API_CHAT,
 		      "2 progress id p=18 c=17\n1 role id\n"
 		      "1 text usage id p=18 c=17 o=1 pf dc\n1 text usage id p=18 c=17 o=2 pf dc\n"
@@ -554,6 +557,29 @@ static void test_llmapi__real_bodies(void **state)
 	check_capture("llama-error", TL_API_CHAT, "1 error (error)\n");
 }
 
+static void test_llmapi__real_vllm(void **state)
+{
+	(void)state;
+	/* the second token's text comes with the third's */
+	check_capture("vllm-chat-usage", TL_API_CHAT,
+		      "1 role empty usage id p=6 o=0\n1 text usage tokens=1 id p=6 o=1\n"
+		      "1 empty usage tokens=1 id p=6 o=2\n1 text usage tokens=1 id p=6 o=3\n"
+		      "1 text usage finish (length) tokens=1 id p=6 o=4\n1 usage id p=6 o=4\n1 done\n");
+	check_capture("vllm-chat-ids", TL_API_CHAT,
+		      "1 role empty id\n3 text tokens=1 id\n1 text finish (length) tokens=1 id\n1 done\n");
+	check_capture("vllm-chat-n2", TL_API_CHAT,
+		      "1 role empty id\n1 role empty choice=1 id\n1 text id\n1 text finish (length) id\n"
+		      "1 text choice=1 id\n1 text finish (length) choice=1 id\n1 done\n");
+	check_capture("vllm-completions", TL_API_COMPLETIONS,
+		      "2 text tokens=1 id\n1 text finish (length) tokens=1 id\n1 done\n");
+	check_capture("vllm-responses", TL_API_RESPONSES,
+		      "2 other id\n2 other\n2 text\n3 other\n1 usage finish done (length) id p=7 c=0 o=3 r=0\n");
+	check_capture("vllm-messages", TL_API_MESSAGES,
+		      "1 role usage id p=6\n1 other\n3 text\n1 other\n1 usage finish (length) p=6 o=3\n1 done\n");
+	check_capture("vllm-error", TL_API_CHAT, "1 error (error)\n");
+	check_capture("vllm-error-404", TL_API_CHAT, "1 error (error)\n");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -564,6 +590,7 @@ int main(void)
 		cmocka_unit_test(test_llmapi_chunk__deep_nesting_is_no_problem),
 		cmocka_unit_test(test_llmapi__real_streams),
 		cmocka_unit_test(test_llmapi__real_bodies),
+		cmocka_unit_test(test_llmapi__real_vllm),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
