@@ -9,7 +9,7 @@
 
 enum http1_side { HTTP1_REQUESTS, HTTP1_RESPONSES };
 
-/* What a message head says. Strings are NUL-terminated printable ASCII, cut to fit, "" if absent. */
+/* What a message head says. Strings are printable ASCII with a NUL, cut to fit, "" if absent. */
 struct http1_head {
 	uint8_t method;		/* requests: enum tl_method */
 	uint16_t status;	/* responses */
@@ -28,7 +28,7 @@ struct http1_head {
  * Bytes that are no HTTP may be told as a begin, never as more. */
 struct http1_fns {
 	void (*begin)(void *ctx);	/* first byte of a message, or of a 1xx before it */
-	void (*head)(void *ctx, const struct http1_head *head);	/* end of its head; 1xx are skipped */
+	void (*head)(void *ctx, const struct http1_head *head);	/* end of its head; none for 1xx */
 	void (*body)(void *ctx, const char *data, size_t len);	/* dechunked, as it comes */
 	void (*gap)(void *ctx, uint64_t len);	/* body bytes that were not captured */
 	void (*end)(void *ctx);		/* the message is whole */
@@ -63,8 +63,8 @@ bool http1_is_start(enum http1_side side, const char *buf, size_t len);
 void http1__resync(struct http1 *h);
 
 /* A response joined in mid-body: treats what comes as a chunked body, from a chunk boundary.
- * Returns true if buf looks like such a boundary (`HEX\r\n`); then feed it. There is no begin and no
- * head for that message, only body and end. */
+ * Returns true if buf looks like such a boundary (`HEX\r\n`); then feed it. That message has no begin
+ * and no head, only body and end. */
 bool http1__join_chunked(struct http1 *h, const char *buf, size_t len);
 
 #endif

@@ -24,12 +24,13 @@ struct json_key {
 	const char *p;
 	size_t len;
 };
-#define KEY_IS(key, word) ((key).len == sizeof(word) - 1 && !memcmp((key).p, word, sizeof(word) - 1))
+#define KEY_IS(key, word) \
+	((key).len == sizeof(word) - 1 && !memcmp((key).p, word, sizeof(word) - 1))
 
 void json_init(struct json *j, const char *p, const char *end);
 
-/* while (json_key(j, &key)) { take the value } after json_object(); same for arrays. If the value is
- * of another type, json_object() and json_array() take it and return false. */
+/* while (json_key(j, &key)) { take the value } after json_object(); same for arrays. A value of
+ * another type is taken, and json_object() or json_array() return false. */
 bool json_object(struct json *j);
 bool json_key(struct json *j, struct json_key *ret);
 bool json_array(struct json *j);

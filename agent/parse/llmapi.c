@@ -50,7 +50,8 @@ uint8_t llm_finish(const char *word)
 		{ "stop", TL_FINISH_STOP }, { "length", TL_FINISH_LENGTH },
 		{ "tool_calls", TL_FINISH_TOOL },
 		/* llama.cpp native */
-		{ "eos", TL_FINISH_STOP }, { "word", TL_FINISH_STOP }, { "limit", TL_FINISH_LENGTH },
+		{ "eos", TL_FINISH_STOP }, { "word", TL_FINISH_STOP },
+		{ "limit", TL_FINISH_LENGTH },
 		/* Anthropic */
 		{ "end_turn", TL_FINISH_STOP }, { "stop_sequence", TL_FINISH_STOP },
 		{ "pause_turn", TL_FINISH_STOP }, { "max_tokens", TL_FINISH_LENGTH },

@@ -28,9 +28,9 @@ struct llm_request {
 /* Reads the facts of a request body, also when its middle is missing. Garbage gives "not said". */
 void llmapi_request(enum tl_api api, const struct cut_json *body, struct llm_request *ret);
 
-/* Counts and times inside a chunk or a body; fields as in struct tl_usage. They may be known without
- * TL_CHUNK_USAGE: llama.cpp's own format counts in every chunk, its prompt progress gives the prompt.
- * All count from the beginning of the answer, or of the choice where llama.cpp writes them. */
+/* Counts and times inside a chunk or a body; fields as in struct tl_usage. Some may be known without
+ * TL_CHUNK_USAGE: llama.cpp's own format counts in every chunk, its prompt progress tells the
+ * prompt. All count from the beginning of the answer; of the choice, where llama.cpp says them. */
 struct llm_usage {
 	uint32_t known;		/* TL_USAGE_* */
 	uint32_t prompt, cached, output, reasoning, draft, draft_accepted;
@@ -47,7 +47,8 @@ struct llm_chunk {
 	struct llm_usage usage;
 };
 /* One event of a stream (`event` is the SSE event field, "" if none) or one JSON line. */
-void llmapi_chunk(enum tl_api api, const char *event, const struct cut_json *data, struct llm_chunk *ret);
+void llmapi_chunk(enum tl_api api, const char *event, const struct cut_json *data,
+		  struct llm_chunk *ret);
 /* The body of an answer that was not streamed, or of an error. */
 void llmapi_body(enum tl_api api, const struct cut_json *body, struct llm_chunk *ret);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one event of a stream, or a whole answer, carries. One walk over the JSON knows the fields of
- * every format: they do not collide, and a path that was guessed wrong does no harm. */
+/* What one event of a stream, or a whole answer, carries. One walk over the JSON knows the fields
+ * of every format: they do not collide, and a path that was guessed wrong does no harm. */
 #include "parse/llmapi_walk.h"
 
 static void usage(struct walk *w, struct json *j)
@@ -299,7 +299,8 @@ static void conclude(struct walk *w)
 	struct llm_chunk *c = w->c;
 
 	if (c->flags & TL_CHUNK_PROGRESS) {
-		/* llama.cpp dresses these up as a first token, with timings of a prompt half done. */
+		/* llama.cpp dresses these up as a first token, with timings of a prompt half
+		 * done. */
 		c->flags &= ~(TL_CHUNK_ROLE | TL_CHUNK_TOKEN);
 		c->n_tokens = 0;
 		w->counted = w->empty = false;

@@ -19,14 +19,15 @@ struct walk {
 };
 
 /* Each takes one value. */
-void walk_text(struct walk *w, struct json *j, uint32_t flag);	/* a string of what the model said */
-void walk_parts(struct walk *w, struct json *j);		/* [{"type":"text","text":"..."}, ...] */
-void walk_content(struct walk *w, struct json *j);		/* either */
-void walk_delta(struct walk *w, struct json *j);		/* a delta or message of any format */
-void walk_choices(struct walk *w, struct json *j);		/* OpenAI's */
+void walk_text(struct walk *w, struct json *j, uint32_t flag);	/* a string that the model said */
+void walk_parts(struct walk *w, struct json *j);	/* [{"type":"text","text":"..."}, ...] */
+void walk_content(struct walk *w, struct json *j);	/* either */
+void walk_delta(struct walk *w, struct json *j);	/* a delta or message of any format */
+void walk_choices(struct walk *w, struct json *j);	/* OpenAI's */
 void walk_index(struct walk *w, struct json *j);
-void walk_finish(struct walk *w, struct json *j);		/* a reason to finish, or null */
-void walk_error(struct walk *w, struct json *j);		/* an object or a text; null is none */
+void walk_finish(struct walk *w, struct json *j);	/* a reason to finish, or null */
+void walk_error(struct walk *w, struct json *j);	/* an object or a text; null is none */
+
 void walk_failed(struct walk *w);
 
 /* The value behind key, if that is known here; false: it is still to be taken. */

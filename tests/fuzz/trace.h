@@ -36,7 +36,8 @@ static inline void trace_compare(const struct trace *a, const struct trace *b, c
 		return;
 	while (i < a->len && i < b->len && a->p[i] == b->p[i])
 		i++;
-	fprintf(stderr, "%s: traces of %zu and %zu bytes differ from byte %zu\n", what, a->len, b->len, i);
+	fprintf(stderr, "%s: traces of %zu and %zu bytes differ from byte %zu\n", what, a->len,
+		b->len, i);
 	abort();
 }
 

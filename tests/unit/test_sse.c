@@ -39,8 +39,8 @@ static void on_event(void *ctx, const struct sse_event *ev)
 	assert_true(ev->head <= ev->len && ev->len <= ev->total);
 	if (ev->len > 1000)
 		return;
-	n = snprintf(t->s + t->len, sizeof(t->s) - t->len, "%s%s%.*s", ev->event, *ev->event ? "=" : "",
-		     (int)ev->head, ev->data);
+	n = snprintf(t->s + t->len, sizeof(t->s) - t->len, "%s%s%.*s", ev->event,
+		     *ev->event ? "=" : "", (int)ev->head, ev->data);
 	t->len += n;
 	if (ev->len < ev->total)
 		t->len += snprintf(t->s + t->len, sizeof(t->s) - t->len, "~%.*s:%llu",
