@@ -7,10 +7,12 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Set before load. The scratch area holds a record of up to keep = head + tail bytes, and room for
+/* Set before load. The scratch area holds a record of up to head + tail bytes, and room for
  * one more copy of that length: the verifier bounds offset and length apart, not their sum. */
 const volatile __u32 head_bytes = 4096;
 const volatile __u32 tail_bytes = 1024;
+#define KEEP (head_bytes + tail_bytes)	/* read anew at each use: verifiers before 5.16 forget the
+					 * bounds of 32-bit values that were on the stack */
 
 enum { MAX_IOV = 1024 };	/* IOV_MAX of the kernel */
 
@@ -174,10 +176,10 @@ static __always_inline void send_sock(const struct run *run, const struct sock_i
 
 __noinline int copy_user(__u64 src, __u32 dst, __u32 len)
 {
-	__u32 cpu = bpf_get_smp_processor_id(), keep = head_bytes + tail_bytes;
+	__u32 cpu = bpf_get_smp_processor_id();
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &cpu);
 
-	if (!s || dst > keep || len > keep)
+	if (!s || dst > KEEP || len > KEEP)
 		return -1;
 	return bpf_probe_read_user(s->ev.data + dst, len, (void *)src) ? -1 : 0;
 }
@@ -272,7 +274,7 @@ static __always_inline struct io io_of_call(struct pt_regs *regs, __u32 nr)
 static __always_inline void send_net(const struct run *run, const struct sock_id *id, const struct io *io,
 				     int fd, __u32 total, __u64 enter_ns, bool out)
 {
-	__u32 cpu = bpf_get_smp_processor_id(), keep = head_bytes + tail_bytes, n;
+	__u32 cpu = bpf_get_smp_processor_id(), n;
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &cpu);
 
 	if (!s)
@@ -293,9 +295,9 @@ static __always_inline void send_net(const struct run *run, const struct sock_id
 		s->ev.hdr.flags = TL_F_JOINED;
 	if (!io->base)
 		copy_iov(io->iov, io->n_iov, total);
-	else if (total > keep)
+	else if (total > KEEP)
 		copy_piece(io->base, 0, total, total);
-	else if (!bpf_probe_read_user(s->ev.data, total, (void *)io->base))
+	else if (!copy_user(io->base, 0, total))
 		s->head = total;
 
 	/* A tail is one only if its end was reached. */
@@ -304,13 +306,13 @@ static __always_inline void send_net(const struct run *run, const struct sock_id
 	s->ev.head = s->head;
 	s->ev.tail = s->tail;
 	n = s->head + s->tail;
-	if (n > keep)
+	if (n > KEEP)
 		return;
 	__builtin_memset(s->ev.data + n, 0, 8);
 	n = (sizeof(s->ev) + n + 7) & ~7u;
-	if (n > sizeof(s->ev) + keep + 7)
-		return;
 	s->ev.hdr.size = n;
+	if (n > sizeof(s->ev) + KEEP + 7)
+		return;
 	send_event(run->cell, &s->ev.hdr, n);
 }
 
