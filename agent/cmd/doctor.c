@@ -295,22 +295,6 @@ static int examine(struct doctor *d)
 	return 0;
 }
 
-/* The process that a thread belongs to, 0: there is no such thread. */
-static pid_t process_of(pid_t tid)
-{
-	char path[64], line[256];
-	int tgid = 0;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/status", tid);
-	f = fopen(path, "re");
-	while (f && fgets(line, sizeof(line), f) && sscanf(line, "Tgid: %d", &tgid) != 1)
-		;
-	if (f)
-		fclose(f);
-	return tgid;
-}
-
 /* Finds the process that was asked about, or says why there is nothing to ask. */
 static int find_target(struct doctor *d)
 {
@@ -319,7 +303,7 @@ static int find_target(struct doctor *d)
 
 	if (!err && !d->target.facts.kernel_thread)
 		return 0;
-	process = process_of(d->pid);
+	process = proc_of_thread(d->pid);
 	if (!err)
 		log_error("doctor: pid %d is a kernel thread, no server", d->pid);
 	else if (err == -ESRCH && process && process != d->pid)

@@ -103,28 +103,30 @@ static int say_host(struct session *s)
 
 struct attach_report {
 	uint32_t pid;
+	bool steps;		/* their begin and their end */
 	char source[48];	/* tl_engine.step_source */
 	char missing[160];
 };
 
-/* The function that a row of the probe table stands on. */
-static const char *function_of(const char *probe)
+static const struct probe *probe_by_name(const char *name)
 {
 	for (size_t i = 0; i < n_probes; i++)
-		if (!strcmp(probes[i].name, probe))
-			return probes[i].target;
-	return probe;
+		if (!strcmp(probes[i].name, name))
+			return &probes[i];
+	return NULL;
 }
 
-/* The first row that attaches is the step itself: the table has it first. */
 static void on_probe(void *ctx, const char *probe, int err, const char *reason)
 {
+	const struct probe *p = probe_by_name(probe);
 	struct attach_report *r = ctx;
 
 	if (!err) {
 		log_info("pid %u: %s: ok%s%s", r->pid, probe, *reason ? ", " : "", reason);
-		if (!r->source[0])
-			snprintf(r->source, sizeof(r->source), "uprobe %s", function_of(probe));
+		if (p && !strcmp(p->prog, "step_return"))
+			r->steps = true;
+		if (p && !r->source[0])	/* the table has steps first */
+			snprintf(r->source, sizeof(r->source), "uprobe %s", p->target);
 		return;
 	}
 	log_info("pid %u: %s: %s", r->pid, probe, reason);
@@ -140,7 +142,7 @@ static int add_target(struct session *s, const struct found *f, bool asked)
 		.start_ns = f->facts.start_ns, .engine = f->id.engine, .tiers = TL_T0,
 	};
 	struct target *t = map__put(s->targets, f->facts.pid, NULL);
-	int n, err;
+	int err;
 
 	if (!t)
 		return -ENOMEM;
@@ -149,9 +151,9 @@ static int add_target(struct session *s, const struct found *f, bool asked)
 		ev.ports[ev.n_ports++] = f->facts.ports[i];
 		src_bpf__watch_port(s->bpf, f->facts.ports[i]);
 	}
-	n = s->opts.bpf.tiers & TL_T1 ?
-	    src_bpf__attach_engine(s->bpf, f->facts.pid, f->id.engine, on_probe, &rep) : 0;
-	if (n > 0)
+	if (s->opts.bpf.tiers & TL_T1)
+		src_bpf__attach_engine(s->bpf, f->facts.pid, f->id.engine, on_probe, &rep);
+	if (rep.steps)
 		ev.tiers |= TL_T1;
 	/* Last: from one moment on its sockets and its steps are seen, not one before the other. */
 	err = say_host(s);
@@ -160,12 +162,12 @@ static int add_target(struct session *s, const struct found *f, bool asked)
 	if (err < 0)
 		return err;
 	t->from_ns = monotonic_ns();
-	if (n <= 0 && rep.missing[0])
+	if (!rep.steps && rep.missing[0])
 		log_warn("pid %u: no engine steps (%s); requests and tokens are seen on the wire only",
 			 f->facts.pid, rep.missing);
 	str_copy(ev.version, sizeof(ev.version), f->id.version);
 	str_copy(ev.role, sizeof(ev.role), f->id.role);
-	str_copy(ev.step_source, sizeof(ev.step_source), n > 0 ? rep.source : "none");
+	str_copy(ev.step_source, sizeof(ev.step_source), rep.steps ? rep.source : "none");
 	ev.hdr.ts_ns = monotonic_ns();
 	s->n_engines++;
 	ev.server = f->server;
@@ -199,7 +201,12 @@ static int add_pid(struct session *s, pid_t pid)
 	int err = discover_one(pid, &f);
 
 	if (err == -ESRCH) {
-		log_error("no process %d; 'tokenlag list' shows the engines of this host", pid);
+		pid_t process = proc_of_thread(pid);
+
+		if (process && process != pid)
+			log_error("%d is a thread of process %d: attach with -p %d", pid, process, process);
+		else
+			log_error("no process %d; 'tokenlag list' shows the engines of this host", pid);
 		return err;
 	}
 	if (err) {
@@ -213,10 +220,10 @@ static int add_pid(struct session *s, pid_t pid)
 	proc_facts__free(&f.facts);
 	if (!err && f.id.engine != TL_ENGINE_UNKNOWN)
 		err = add_rest_of_server(s, f.server);
-	if (err)
-		log_error("cannot attach to pid %d: %s", pid, strerror(-err));
-	else
+	if (!err)
 		s->n_asked++;
+	else if (err != -ECANCELED)	/* that was said already */
+		log_error("cannot attach to pid %d: %s", pid, strerror(-err));
 	return err;
 }
 
@@ -261,7 +268,7 @@ static int add_targets(struct session *s)
 			  "attaches to any HTTP server");
 		return -ENOENT;
 	}
-	if (n < 0)
+	if (n < 0 && n != -ECANCELED)
 		log_error("cannot attach: %s", strerror(-n));
 	return n < 0 ? n : 0;
 }

@@ -121,7 +121,9 @@ static int attach_net(struct src_bpf *s)
 /* A sentence for an error of open. */
 static const char *why_not(int err)
 {
-	if (access("/sys/kernel/btf/vmlinux", R_OK))
+	struct stat st;
+
+	if (stat("/sys/kernel/btf/vmlinux", &st) || !st.st_size)
 		return "this kernel does not describe its types (no /sys/kernel/btf/vmlinux): it needs "
 		       "CONFIG_DEBUG_INFO_BTF, as every distribution kernel since 5.15 has";
 	switch (err) {

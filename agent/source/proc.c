@@ -287,6 +287,21 @@ void proc_scan__free(struct proc_scan *s)
 	free(s);
 }
 
+pid_t proc_of_thread(pid_t tid)
+{
+	char path[64], line[256];
+	int tgid = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", tid);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f) && sscanf(line, "Tgid: %d", &tgid) != 1)
+		;
+	if (f)
+		fclose(f);
+	return tgid;
+}
+
 int proc_each(int (*fn)(void *ctx, pid_t pid), void *ctx)
 {
 	DIR *dir = opendir("/proc");

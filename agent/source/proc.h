@@ -13,6 +13,9 @@
 int proc_read_facts(pid_t pid, struct proc_facts *ret);
 void proc_facts__free(struct proc_facts *f);
 
+/* The process that a thread belongs to, 0: there is no such thread. */
+pid_t proc_of_thread(pid_t tid);
+
 /* Calls fn for each process of the host until it returns non-zero; returns that. */
 int proc_each(int (*fn)(void *ctx, pid_t pid), void *ctx);
 

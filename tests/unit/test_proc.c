@@ -191,6 +191,24 @@ static void test_proc__no_process(void **state)
 	pthread_join(thread, NULL);
 }
 
+static void *thread_number(void *ret)
+{
+	*(pid_t *)ret = proc_of_thread(gettid());
+	return NULL;
+}
+
+static void test_proc__of_thread(void **state)
+{
+	pthread_t thread;
+	pid_t process = 0;
+
+	(void)state;
+	assert_int_equal(pthread_create(&thread, NULL, thread_number, &process), 0);
+	pthread_join(thread, NULL);
+	assert_int_equal(process, getpid());
+	assert_int_equal(proc_of_thread(1 << 30), 0);
+}
+
 static void test_proc__zombie(void **state)
 {
 	struct proc_facts f;
@@ -562,6 +580,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_proc__replaced_exe),
 	cmocka_unit_test(test_proc__stripped_exe),
 	cmocka_unit_test(test_proc__no_process),
+	cmocka_unit_test(test_proc__of_thread),
 	cmocka_unit_test(test_proc__zombie),
 	cmocka_unit_test(test_proc__init),
 	cmocka_unit_test(test_proc__kernel_thread),
