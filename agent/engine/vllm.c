@@ -71,16 +71,23 @@ void vllm__free(struct vllm *v)
 	free(v);
 }
 
-/* An engine with several API servers sends each its share of a step. */
-static void count_api_servers(struct vllm *v)
+/* An engine with several API servers sends each its share of a step. The command line with its limits is
+ * that of the server's first process. */
+static void learn_of_server(struct vllm *v)
 {
 	for (size_t i = 0; i < v->n_engines; i++) {
+		struct vengine *g = &v->engines[i];
 		unsigned n = 0;
 
 		for (struct vprocess *p = map__oldest(v->processes, NULL); p;
-		     p = map__newer(v->processes, p, NULL))
-			n += p->is_api && p->server == v->engines[i].server;
-		v->engines[i].several = n > 1;
+		     p = map__newer(v->processes, p, NULL)) {
+			if (p->server != g->server)
+				continue;
+			n += p->is_api;
+			if (p->max_step_tokens)
+				g->sched.budget = p->max_step_tokens;
+		}
+		g->several = n > 1;
 	}
 }
 
@@ -92,9 +99,10 @@ int vllm__add_process(struct vllm *v, const struct tl_engine *e)
 
 	if (!p)
 		return -ENOMEM;
-	*p = (struct vprocess){ .engine = -1, .server = e->server, .is_api = !strncmp(e->role, "api", 3) };
+	*p = (struct vprocess){ .engine = -1, .server = e->server, .is_api = !strncmp(e->role, "api", 3),
+				 .max_step_tokens = e->max_step_tokens };
 	if (strncmp(e->role, "engine-core", 11)) {
-		count_api_servers(v);
+		learn_of_server(v);
 		return 0;
 	}
 	if (v->n_engines == cap) {
@@ -105,10 +113,9 @@ int vllm__add_process(struct vllm *v, const struct tl_engine *e)
 		v->cap_engines = cap;
 	}
 	g = &v->engines[v->n_engines];
-	*g = (struct vengine){ .tgid = e->hdr.tgid, .server = e->server,
-			       .sched = { .budget = e->max_step_tokens } };
+	*g = (struct vengine){ .tgid = e->hdr.tgid, .server = e->server };
 	p->engine = v->n_engines++;
-	count_api_servers(v);
+	learn_of_server(v);
 	return 0;
 }
 
@@ -275,7 +282,12 @@ static void on_abort(struct vllm *v, struct vengine *g, const struct zmtp_frame 
 	while (vllm_msg_next_id(&ids, &id)) {
 		struct vseq *q = vllm_seq_find(v, id);
 
-		if (q && q->state != VSEQ_DONE)
+		if (!q || q->state == VSEQ_DONE || q->abort_ns)
+			continue;
+		q->abort_ns = v->now_ns;
+		if (g->n_aborting < MAX_ABORTING)
+			g->aborting[g->n_aborting++] = q->slot;
+		else
 			vllm_seq_end(v, g, q, v->now_ns);
 	}
 }
@@ -414,8 +426,10 @@ int vllm__feed(struct vllm *v, const struct tl_hdr *ev)
 int vllm__end(struct vllm *v)
 {
 	v->err = 0;
-	for (size_t i = 0; i < v->n_engines; i++)
+	for (size_t i = 0; i < v->n_engines; i++) {
 		vengine_flush(v, &v->engines[i]);
+		vengine_end_aborted(v, &v->engines[i]);
+	}
 	return v->err;
 }
 

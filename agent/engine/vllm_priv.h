@@ -11,12 +11,13 @@
 #include "parse/vllm_msg.h"
 #include <stdio.h>
 
-enum { MAX_TICKS = 64, MAX_ROWS = 4096 };
+enum { MAX_ABORTING = 1024, MAX_ROWS = 4096 };
 
 struct vprocess {
 	int32_t engine;		/* index of its engine, -1: an API server, a worker */
 	uint32_t server;	/* first process of its server */
 	bool is_api;
+	uint32_t max_step_tokens;	/* as its command line says, 0: it does not */
 };
 
 struct vsocket {
@@ -34,8 +35,9 @@ struct vengine {
 	bool busy;		/* has work since last_ns */
 	uint64_t last_ns;	/* end of the last step, or the arrival that woke it */
 	struct vsched sched;
-	uint64_t ticks[MAX_TICKS];	/* when steps were handed to the workers and are not yet done */
-	unsigned n_ticks;
+	uint64_t tick_ns;	/* the workers were woken first since last_ns; 0: not yet */
+	uint32_t aborting[MAX_ABORTING];	/* slots that leave with the next step */
+	unsigned n_aborting;
 
 	/* The step that is being put together: with several API servers its outputs come in several
 	 * messages of one time stamp. */
@@ -81,6 +83,7 @@ void vllm_link(struct vllm *v, struct vseq *q, uint32_t req);
 void vllm_outputs(struct vllm *v, struct vengine *g, const struct zmtp_frame *body);
 void vengine_tick(struct vengine *g, uint64_t ns);
 void vengine_flush(struct vllm *v, struct vengine *g);	/* says the step that is held */
+void vengine_end_aborted(struct vllm *v, struct vengine *g);	/* those told to stop are over */
 void vengine_free(struct vengine *g);
 
 #endif

@@ -242,6 +242,10 @@ int vsched__step(struct vsched *s, struct vseq *seqs, const struct vsched_step *
 		bool sure = s->budget && rest_of(q) >= 0;
 		int64_t tokens;
 
+		if (!row && q->abort_ns && q->abort_ns <= in->begin_ns) {
+			i++;	/* stopped before the step began */
+			continue;
+		}
 		if (row && q->state == VSEQ_DECODE) {
 			decode(q, row, &ret[n]);
 		} else if (row) {
@@ -254,6 +258,9 @@ int vsched__step(struct vsched *s, struct vseq *seqs, const struct vsched_step *
 				continue;
 			}
 			prefill_goes_on(q, tokens, sure, &ret[n]);
+		} else if (q->abort_ns) {
+			ret[n] = (struct tl_member){ .slot = q->slot, .n_tokens = 1, .pos = -1,
+						     .phase = TL_DECODE };
 		} else {
 			err = preempt(s, q, i);
 			if (err)

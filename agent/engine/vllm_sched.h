@@ -17,7 +17,8 @@
  *  - then waiting ones in order of arrival, the same way. How many were taken on in a step, with how many
  *    prompt tokens and how many of them cached, is in prefix_cache_stats;
  *  - a decoding request without output was preempted: it goes to the head of the waiting ones and
- *    computes its prompt and its output again.
+ *    computes its prompt and its output again;
+ *  - one that is aborted while a step runs is in that step, and its output is thrown away.
  */
 
 enum vseq_state { VSEQ_WAITING, VSEQ_PREFILL, VSEQ_DECODE, VSEQ_PREEMPTED, VSEQ_DONE };
@@ -39,6 +40,7 @@ struct vseq {
 	bool linked;
 	bool in_step;		/* has a row in the step at hand */
 	uint64_t ended_ns;
+	uint64_t abort_ns;	/* told to stop; leaves with the next step. 0: not */
 };
 
 /* One request's output in a step, as the wire says it. */
@@ -56,7 +58,7 @@ struct vsched_step {
 	bool has_prefix;	/* the counters below are known */
 	uint64_t new_requests, new_queries, new_hits;
 	uint64_t again_requests, again_queries, again_hits;	/* resumed after preemption */
-	int64_t running;	/* -1: not known */
+	uint64_t begin_ns;	/* of the step */
 };
 
 struct vsched {

@@ -15,24 +15,18 @@ void vengine_free(struct vengine *g)
 
 void vengine_tick(struct vengine *g, uint64_t ns)
 {
-	if (g->n_ticks == MAX_TICKS) {
-		memmove(g->ticks, g->ticks + 1, (MAX_TICKS - 1) * sizeof(g->ticks[0]));
-		g->n_ticks--;
-	}
-	g->ticks[g->n_ticks++] = ns;
+	if (g->tick_ns <= g->last_ns)
+		g->tick_ns = ns;
 }
 
-/* When the step that ended at end_ns began: when it was handed to the workers, if that was seen. Steps end
- * in the order in which they began, so with steps in flight the oldest tick is this step's. */
-static uint64_t begin_of_step(struct vengine *g, uint64_t end_ns)
+/* When the step that ended at end_ns began: when the workers were first woken since the step before, if
+ * that was seen (such messages are dropped under load), else when that ended or work arrived. With
+ * asynchronous scheduling the next step is handed over early: it is counted from the end of this one. */
+static uint64_t begin_of_step(const struct vengine *g, uint64_t end_ns)
 {
-	uint64_t begin = g->last_ns && g->last_ns < end_ns ? g->last_ns : end_ns;
-
-	if (g->n_ticks && g->ticks[0] < end_ns) {
-		begin = g->ticks[0];
-		memmove(g->ticks, g->ticks + 1, --g->n_ticks * sizeof(g->ticks[0]));
-	}
-	return begin;
+	if (g->tick_ns > g->last_ns && g->tick_ns < end_ns)
+		return g->tick_ns;
+	return g->last_ns && g->last_ns < end_ns ? g->last_ns : end_ns;
 }
 
 /* ---- rows ---- */
@@ -159,7 +153,7 @@ static void say_step(struct vllm *v, struct vengine *g)
 		.new_requests = g->stats.prefix.requests, .new_queries = g->stats.prefix.queries,
 		.new_hits = g->stats.prefix.hits, .again_requests = g->stats.prefix.preempted_requests,
 		.again_queries = g->stats.prefix.preempted_queries, .again_hits = g->stats.prefix.preempted_hits,
-		.running = g->has_stats && g->stats.known & VLLM_STAT_RUNNING ? (int64_t)g->stats.running : -1,
+		.begin_ns = begin_of_step(g, g->held_ns),
 	};
 	struct tl_step *st = g->step;
 	uint32_t preempted[64];
@@ -175,11 +169,9 @@ static void say_step(struct vllm *v, struct vengine *g)
 		return;
 	}
 	*st = (struct tl_step){
-		.hdr = { 0, TL_STEP, 0, g->tgid, 0, begin_of_step(g, g->held_ns) },
+		.hdr = { 0, TL_STEP, 0, g->tgid, 0, in.begin_ns },
 		.end_ns = g->held_ns, .n_members = n,
 	};
-	if (st->hdr.ts_ns > st->end_ns)
-		st->hdr.ts_ns = st->end_ns;
 	for (int i = 0; i < n; i++)
 		st->n_tokens += st->members[i].n_tokens;
 	st->hdr.size = sizeof(*st) + n * sizeof(st->members[0]);
@@ -199,6 +191,17 @@ static bool is_step(const struct vengine *g)
 	return false;
 }
 
+void vengine_end_aborted(struct vllm *v, struct vengine *g)
+{
+	for (unsigned i = 0; i < g->n_aborting; i++) {
+		struct vseq *q = &v->seqs[g->aborting[i]];
+
+		if (q->used && q->state != VSEQ_DONE)
+			vllm_seq_end(v, g, q, q->abort_ns);
+	}
+	g->n_aborting = 0;
+}
+
 void vengine_flush(struct vllm *v, struct vengine *g)
 {
 	if (!g->held)
@@ -212,6 +215,7 @@ void vengine_flush(struct vllm *v, struct vengine *g)
 		if (g->rows[i].finished && q->used && q->state != VSEQ_DONE)
 			vllm_seq_end(v, g, q, g->held_ns);
 	}
+	vengine_end_aborted(v, g);
 	g->n_rows = 0;
 	g->has_stats = false;
 	g->last_ns = g->held_ns;
