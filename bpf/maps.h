@@ -16,14 +16,6 @@ struct {
 	__uint(max_entries, 16 << 20);
 } events SEC(".maps");
 
-/* Processes to watch. The value is reserved. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, __u32);
-	__type(value, __u32);
-} targets SEC(".maps");
-
 /* One cell per CPU (max_entries is set to their number before load). Not a per-CPU map, so that the
  * agent reads it through mmap, without a system call per poll. */
 struct {
@@ -39,11 +31,6 @@ struct {
 const volatile __u32 wakeup_bytes = 256 << 10;
 
 enum { RUN_SAMPLE = 16 };	/* one run in so many is timed: reading the clock is not cheap */
-
-static __always_inline bool is_target(__u32 tgid)
-{
-	return bpf_map_lookup_elem(&targets, &tgid);
-}
 
 static __always_inline struct cell *this_cell(void)
 {

@@ -3,6 +3,7 @@
 #include "ktypes.h"
 #include "maps.h"
 #include "cut.h"
+#include "target_bits.h"
 #include "syscalls_x86_64.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -30,6 +31,24 @@ struct {
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(struct scratch) + 2 * (4096 + 1024) + 8);
 } scratches SEC(".maps");
+
+/* Processes to watch. The value is reserved. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u32);
+} targets SEC(".maps");
+
+/* Bit tgid % N_TARGET_BITS is set if a target has such a tgid. It spares nearly all other processes of
+ * the host the lookup, which is most of what they would pay. The agent clears bits; see bpf.c. */
+__u64 target_bits[N_TARGET_BITS / 64];
+
+static __always_inline bool is_target(__u32 tgid)
+{
+	return target_bits[tgid / 64 % (N_TARGET_BITS / 64)] >> (tgid % 64) & 1 &&
+	       bpf_map_lookup_elem(&targets, &tgid);
+}
 
 /* Local ports whose TCP state changes are reported. */
 struct {
@@ -504,6 +523,7 @@ int BPF_PROG(proc_fork, struct task_struct *parent, struct task_struct *child)
 		if (cell)
 			cell_add_lost(cell, TL_RAW_PROC, bpf_ktime_get_ns());
 	}
+	__sync_fetch_and_or(&target_bits[tgid / 64 % (N_TARGET_BITS / 64)], 1ull << (tgid % 64));
 	send_proc(child, TL_PROC_FORK, parent->tgid, 0);
 	return 0;
 }

@@ -373,11 +373,6 @@ static void on_net(struct vllm *v, const struct tl_raw_net *e)
 	v->engine = p->engine;
 	v->out_dir = e->dir == TL_OUT;
 	z = v->out_dir ? s->out : s->in;
-	/* Waking a worker is one message of one byte: the begin of a step's work. */
-	if (v->out_dir && e->total == 3 && !memcmp(e->data, "\0\1\0", 3)) {
-		vengine_tick(&v->engines[p->engine], v->now_ns);
-		return;
-	}
 	zmtp__feed(z, e->data, e->head, true);
 	if (gap && zmtp__gap(z, gap))
 		return;

@@ -35,7 +35,6 @@ struct vengine {
 	bool busy;		/* has work since last_ns */
 	uint64_t last_ns;	/* end of the last step, or the arrival that woke it */
 	struct vsched sched;
-	uint64_t tick_ns;	/* the workers were woken first since last_ns; 0: not yet */
 	uint32_t aborting[MAX_ABORTING];	/* slots that leave with the next step */
 	unsigned n_aborting;
 
@@ -81,7 +80,6 @@ void vllm_link(struct vllm *v, struct vseq *q, uint32_t req);
 
 /* vllm_steps.c */
 void vllm_outputs(struct vllm *v, struct vengine *g, const struct zmtp_frame *body);
-void vengine_tick(struct vengine *g, uint64_t ns);
 void vengine_flush(struct vllm *v, struct vengine *g);	/* says the step that is held */
 void vengine_end_aborted(struct vllm *v, struct vengine *g);	/* those told to stop are over */
 void vengine_free(struct vengine *g);

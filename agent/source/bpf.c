@@ -4,6 +4,7 @@
 #include "net.skel.h"
 #include "source/bpf_priv.h"
 #include "source/probes.h"
+#include "../../bpf/target_bits.h"
 #include "tl_event.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -198,17 +199,50 @@ void src_bpf__close(struct src_bpf *s)
 	free(s);
 }
 
+enum { N_WORDS = N_TARGET_BITS / 64, MAX_TARGETS = 4096 };
+
+static void bits_of_targets(const struct src_bpf *s, uint64_t *bits)
+{
+	uint32_t tgid, *prev = NULL;
+
+	/* A key that is deleted meanwhile makes the walk begin anew: hence the limit. */
+	for (int n = 0; n < 2 * MAX_TARGETS; n++) {
+		if (bpf_map__get_next_key(s->net->maps.targets, prev, &tgid, sizeof(tgid)))
+			break;
+		bits[tgid / 64 % N_WORDS] |= 1ull << (tgid % 64);
+		prev = &tgid;
+	}
+}
+
+/* Only here are bits of processes that are gone cleared. A target that forks meanwhile adds its child
+ * to the map before it sets its bit, so a second walk puts back what the clearing took away. */
+static void update_bits(struct src_bpf *s)
+{
+	uint64_t bits[N_WORDS] = { 0 };
+
+	bits_of_targets(s, bits);
+	for (size_t i = 0; i < N_WORDS; i++)
+		__atomic_fetch_and(&s->net->bss->target_bits[i], bits[i], __ATOMIC_SEQ_CST);
+	bits_of_targets(s, bits);
+	for (size_t i = 0; i < N_WORDS; i++)
+		__atomic_fetch_or(&s->net->bss->target_bits[i], bits[i], __ATOMIC_SEQ_CST);
+}
+
 int src_bpf__add_target(struct src_bpf *s, uint32_t tgid)
 {
 	uint32_t flags = 0;
+	int err = bpf_map__update_elem(s->net->maps.targets, &tgid, sizeof(tgid), &flags, sizeof(flags),
+				       BPF_ANY);
 
-	return bpf_map__update_elem(s->net->maps.targets, &tgid, sizeof(tgid), &flags, sizeof(flags),
-				    BPF_ANY);
+	if (!err)
+		update_bits(s);
+	return err;
 }
 
 void src_bpf__del_target(struct src_bpf *s, uint32_t tgid)
 {
 	bpf_map__delete_elem(s->net->maps.targets, &tgid, sizeof(tgid), 0);
+	update_bits(s);
 	bpf_engines_detach(s, tgid);
 }
 

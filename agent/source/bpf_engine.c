@@ -20,8 +20,7 @@ static int share_maps(const struct net_bpf *net, struct llama_bpf *llama)
 
 	llama->rodata->wakeup_bytes = net->rodata->wakeup_bytes;
 	err = bpf_map__reuse_fd(llama->maps.events, bpf_map__fd(net->maps.events));
-	err = err ? err : bpf_map__reuse_fd(llama->maps.cells, bpf_map__fd(net->maps.cells));
-	return err ? err : bpf_map__reuse_fd(llama->maps.targets, bpf_map__fd(net->maps.targets));
+	return err ? err : bpf_map__reuse_fd(llama->maps.cells, bpf_map__fd(net->maps.cells));
 }
 
 int bpf_engine_load(struct src_bpf *s)
