@@ -96,6 +96,9 @@ struct sock {
 	struct sock_common __sk_common;
 	__u16 sk_protocol;
 };
+struct tcp_sock {
+	__u64 tcp_clock_cache;
+};
 struct pt_regs {
 	unsigned long r10, r9, r8, ax, cx, dx, si, di, orig_ax;
 	unsigned long cs;

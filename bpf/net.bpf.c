@@ -84,6 +84,7 @@ struct run {
 struct sock_id {
 	__u64 ino;
 	struct file *file;
+	struct sock *sk;
 	__u16 local_port, peer_port;
 	__u8 family, state;
 	__u8 peer_addr[16];
@@ -119,6 +120,7 @@ static __always_inline bool sock_of_fd(int fd, struct sock_id *ret)
 	sk = FIELD(b, struct socket, sk);
 	READ_UP_TO(b, sk, struct sock_common, skc_v6_daddr);
 	ret->file = file;
+	ret->sk = sk;
 	ret->family = FIELD(b, struct sock_common, skc_family);
 	ret->state = FIELD(b, struct sock_common, skc_state);
 	ret->local_port = ret->peer_port = 0;
@@ -290,6 +292,19 @@ static __always_inline struct io io_of_call(struct pt_regs *regs, __u32 nr)
 	return io;
 }
 
+/* How long the kernel had the bytes that a read just returned, 0 if it cannot tell. TCP notes its clock
+ * for each packet that comes or goes: what came last is what the process was waiting for. At worst
+ * something went since (a late acknowledgement), and the time is too short. */
+static __always_inline __u64 waited_ns(const struct run *run, const struct sock_id *id)
+{
+	__u64 at;
+
+	if (id->family == AF_UNIX || BPF_CORE_READ(id->sk, sk_protocol) != IPPROTO_TCP)
+		return 0;
+	at = BPF_CORE_READ((struct tcp_sock *)id->sk, tcp_clock_cache);
+	return at && at < run->now ? run->now - at : 0;
+}
+
 static __always_inline void send_net(const struct run *run, const struct sock_id *id, const struct io *io,
 				     int fd, __u32 total, __u64 enter_ns, bool out)
 {
@@ -302,7 +317,7 @@ static __always_inline void send_net(const struct run *run, const struct sock_id
 	s->ev = (struct tl_raw_net){
 		.hdr = hdr_of(run, 0, TL_RAW_NET, enter_ns ? enter_ns : run->now),
 		.sock = id->ino,
-		.dur_ns = enter_ns ? run->now - enter_ns : 0,
+		.dur_ns = enter_ns ? run->now - enter_ns : out ? 0 : waited_ns(run, id),
 		.fd = fd,
 		.total = total,
 		.dir = out ? TL_OUT : TL_IN,
