@@ -297,11 +297,13 @@ static __always_inline struct io io_of_call(struct pt_regs *regs, __u32 nr)
  * something went since (a late acknowledgement), and the time is too short. */
 static __always_inline __u64 waited_ns(const struct run *run, const struct sock_id *id)
 {
+	struct sock *sk = id->sk;
+	struct tcp_sock *tcp = (void *)sk;
 	__u64 at;
 
-	if (id->family == AF_UNIX || BPF_CORE_READ(id->sk, sk_protocol) != IPPROTO_TCP)
+	if (id->family == AF_UNIX || BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
 		return 0;
-	at = BPF_CORE_READ((struct tcp_sock *)id->sk, tcp_clock_cache);
+	at = BPF_CORE_READ(tcp, tcp_clock_cache);
 	return at && at < run->now ? run->now - at : 0;
 }
 

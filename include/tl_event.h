@@ -30,7 +30,7 @@ enum tl_kind {
 	TL_ENGINE = 3,		/* an engine process that is observed */
 	TL_PROC = 4,		/* a target process forked, executed, exited */
 	TL_CONN = 5,		/* a connection opened or closed */
-	TL_REQ_BEGIN = 6,	/* first byte of a request was read: req_first_byte */
+	TL_REQ_BEGIN = 6,	/* first byte of a request arrived: req_first_byte */
 	TL_REQ_FACTS = 7,	/* the whole request was read: req_last_byte, and what it asks for */
 	TL_RESP_BEGIN = 8,	/* response head was written: headers */
 	TL_CHUNK = 9,		/* one event of a streamed answer was written */
@@ -376,7 +376,8 @@ enum tl_dir { TL_IN = 1, TL_OUT = 2 };	/* as the target sees it: IN = it read */
 struct tl_raw_net {
 	struct tl_hdr hdr;	/* IN: the call returned; OUT: the call was entered */
 	__u64 sock;		/* inode number of the socket: unique in a host while it is open */
-	__u64 dur_ns;		/* OUT: from entry to return; IN: 0 */
+	__u64 dur_ns;		/* OUT: from entry to return; IN: since the kernel had the last of
+				 * these bytes, 0: unknown */
 	__s32 fd;
 	__u32 total;		/* bytes moved: the call's result */
 	__u16 head;		/* the first bytes, copied to data[] */

@@ -10,6 +10,14 @@
 	{ .size = sizeof(struct type), .kind = (kind_), .flags = (flags_), .tgid = (c)->tgid, \
 	  .tid = (tid_), .ts_ns = (ns) }
 
+/* When the bytes of the event that is being fed arrived: not before their connection, nor before us. */
+static uint64_t arrival_ns(const struct wire *w, const struct conn *c)
+{
+	uint64_t earliest = c->open_ns > w->begin_ns ? c->open_ns : w->begin_ns;
+
+	return earliest < w->now_ns && w->waited_ns < w->now_ns - earliest ? w->now_ns - w->waited_ns : earliest;
+}
+
 struct exchange *exchange_new(struct wire *w, struct conn *c)
 {
 	struct exchange *x;
@@ -24,7 +32,7 @@ struct exchange *exchange_new(struct wire *w, struct conn *c)
 		return NULL;
 	}
 	x->tid = w->tid;
-	x->first_byte_ns = w->now_ns;
+	x->first_byte_ns = w->waited_ns ? arrival_ns(w, c) : w->now_ns;
 	cutbuf__init(&x->text, BODY_HEAD, BODY_TAIL);
 	if (c->last)
 		c->last->next = x;

@@ -285,12 +285,18 @@ int wire__feed(struct wire *w, const struct tl_hdr *ev)
 	w->now_ns = ev->ts_ns;
 	w->tid = ev->tid;
 	w->write_us = 0;
+	w->waited_ns = 0;
+	if (!w->begin_ns)
+		w->begin_ns = ev->ts_ns;
 	switch (ev->kind) {
 	case TL_RAW_NET:
 		if (ev->size < sizeof(*net) + net->head + net->tail ||
 		    net->total < (uint32_t)net->head + net->tail)
 			return -EBADMSG;
-		w->write_us = net->dur_ns / 1000 < UINT32_MAX ? net->dur_ns / 1000 : UINT32_MAX;
+		if (net->dir == TL_IN)
+			w->waited_ns = net->dur_ns;
+		else
+			w->write_us = net->dur_ns / 1000 < UINT32_MAX ? net->dur_ns / 1000 : UINT32_MAX;
 		on_net(w, net);
 		break;
 	case TL_RAW_SOCK:

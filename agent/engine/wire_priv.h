@@ -67,10 +67,12 @@ struct wire {
 	struct map *opened;	/* peer and local port -> ns of a handshake not yet accepted */
 	struct map *threads;	/* tid -> number of the request that it read last */
 	uint32_t n_conns, n_reqs;
+	uint64_t begin_ns;	/* of the first event */
 
 	/* The event that is being fed: what the parsers' callbacks need to know of it. */
 	struct conn *c;
 	uint64_t now_ns;
+	uint64_t waited_ns;	/* bytes that were read: since the kernel had them */
 	uint32_t write_us;
 	uint32_t tid;
 	int err;		/* first error of a callback */

@@ -324,6 +324,47 @@ static void test_wire__facts_behind_a_long_prompt(void **state)
 	free(msg);
 }
 
+/* A request that a read returned at ts, wait ns after it had arrived. */
+static void late_read(struct fixture *f, uint64_t sock, uint64_t ts, uint64_t wait)
+{
+	static _Alignas(8) uint8_t space[sizeof(struct tl_raw_net) + 512];
+	struct tl_raw_net *e = (void *)space;
+	size_t n = sprintf((char *)e->data, POST("/v1/chat/completions", CHAT));
+
+	e->hdr = (struct tl_hdr){ (sizeof(*e) + n + 7) & ~7u, TL_RAW_NET, 0, FEED_TGID, FEED_TID, ts };
+	e->sock = sock;
+	e->dur_ns = wait;
+	e->total = e->head = n;
+	e->dir = TL_IN;
+	e->family = 2;
+	e->local_port = 8080;
+	e->peer_port = 40000 + sock;
+	assert_int_equal(wire__feed(f->w, &e->hdr), 0);
+}
+
+static void test_wire__begins_when_it_arrived(void **state)
+{
+	struct fixture *f = *state;
+	struct tl_raw_tcp_state open = {
+		.hdr = { sizeof(open), TL_RAW_TCP_STATE, 0, 0, 0, 5000 }, .new_state = 1, .local_port = 8080,
+		.peer_port = 40003,
+	};
+
+	assert_int_equal(feed_sock(f->w, 1, 1000, TL_SOCK_ACCEPT), 0);
+	late_read(f, 1, 3000, 500);
+	assert_non_null(strstr(f->log.text, "begin 1 conn 1 api 1 @2500\n"));
+	assert_non_null(strstr(f->log.text, "id=abc @3000\n"));
+	/* not before the capture */
+	assert_int_equal(feed_sock(f->w, 2, 3100, TL_SOCK_ACCEPT), 0);
+	late_read(f, 2, 3200, 9000);
+	assert_non_null(strstr(f->log.text, "begin 2 conn 2 api 1 @1000\n"));
+	/* nor before its connection */
+	assert_int_equal(wire__feed(f->w, &open.hdr), 0);
+	assert_int_equal(feed_sock(f->w, 3, 5100, TL_SOCK_ACCEPT), 0);
+	late_read(f, 3, 5200, 1000);
+	assert_non_null(strstr(f->log.text, "begin 3 conn 3 api 1 @5000\n"));
+}
+
 static void test_wire__pipelined(void **state)
 {
 	struct fixture *f = *state;
@@ -511,6 +552,7 @@ int main(void)
 		T(client_goes_away), T(half_close_is_no_abort),
 		T(server_ends_an_abandoned_stream), T(server_dies), T(capture_ends),
 		T(not_streamed), T(json_lines), T(error_answer), T(facts_behind_a_long_prompt), T(pipelined),
+		T(begins_when_it_arrived),
 		T(limits_pipeline), T(garbage), T(tls), T(client_side_is_ignored), T(other_paths),
 		T(inode_used_again), T(hole_in_stream), T(hole_in_request_body), T(survives_oom),
 	};
