@@ -12,13 +12,15 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
  * one more copy of that length: the verifier bounds offset and length apart, not their sum. */
 const volatile __u32 head_bytes = 4096;
 const volatile __u32 tail_bytes = 1024;
-#define KEEP (head_bytes + tail_bytes)	/* read anew at each use: verifiers before 5.16 forget the
+const volatile __u32 whole_bytes = 5120;	/* head + tail at least: kept of a call on an engine's own wire */
+#define KEEP whole_bytes	/* read anew at each use: verifiers before 5.16 forget the
 					 * bounds of 32-bit values that were on the stack */
 
 enum { MAX_IOV = 1024 };	/* IOV_MAX of the kernel */
 
 struct scratch {
 	__u32 head, tail;	/* bytes copied so far */
+	__u32 max_head, pad;	/* of this call */
 	struct tl_raw_net ev;	/* its data[] runs to the end of the map's value */
 };
 
@@ -29,10 +31,10 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(struct scratch) + 2 * (4096 + 1024) + 8);
+	__uint(value_size, sizeof(struct scratch) + 2 * 5120 + 8);
 } scratches SEC(".maps");
 
-/* Processes to watch. The value is reserved. */
+/* Processes to watch, each with its enum tl_target_mode. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -44,10 +46,16 @@ struct {
  * the host the lookup, which is most of what they would pay. The agent clears bits; see bpf.c. */
 __u64 target_bits[N_TARGET_BITS / 64];
 
+static __always_inline __u32 *target_of(__u32 tgid)
+{
+	if (!(target_bits[tgid / 64 % (N_TARGET_BITS / 64)] >> (tgid % 64) & 1))
+		return NULL;
+	return bpf_map_lookup_elem(&targets, &tgid);
+}
+
 static __always_inline bool is_target(__u32 tgid)
 {
-	return target_bits[tgid / 64 % (N_TARGET_BITS / 64)] >> (tgid % 64) & 1 &&
-	       bpf_map_lookup_elem(&targets, &tgid);
+	return target_of(tgid);
 }
 
 /* Local ports whose TCP state changes are reported. */
@@ -58,12 +66,13 @@ struct {
 	__type(value, __u8);
 } ports SEC(".maps");
 
-/* When a thread entered the send call that it is in, at the low bits of its tid. Two threads that
- * share a place and are both in a call make one of them lose it: it is then as if the capture had
- * begun in between. */
+/* When a thread entered the send call that it is in, or when the packet came that it reads, at the low
+ * bits of its tid. Two threads that share a place and are both in a call make one of them lose it: it is
+ * then as if the capture had begun in between. */
 enum { MAX_ENTRIES = 4096 };
 struct entry {
 	__u64 id, ns;
+	__u64 sk;		/* the socket that is read; 0: a send */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -77,6 +86,7 @@ struct run {
 	__u64 id;		/* tgid and tid */
 	__u64 now;
 	struct cell *cell;
+	__u32 mode;		/* enum tl_target_mode */
 };
 
 /* ---- fd -> socket ---- */
@@ -208,13 +218,16 @@ __noinline int copy_user(__u64 src, __u32 dst, __u32 len)
 /* Copies what is to be kept of the piece [pos, pos + len) of a call's `total` bytes. */
 __noinline int copy_piece(__u64 base, __u32 pos, __u32 len, __u32 total)
 {
-	struct cut c = cut_of(total, head_bytes, tail_bytes);
-	struct cut_range head = cut_head(c, pos, len), tail = cut_tail(c, pos, len);
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &cpu);
+	struct cut_range head, tail;
+	struct cut c;
 
 	if (!s)
 		return -1;
+	c = cut_of(total, s->max_head, tail_bytes);
+	head = cut_head(c, pos, len);
+	tail = cut_tail(c, pos, len);
 	if (head.len) {
 		if (copy_user(base, head.dst, head.len))
 			return -1;
@@ -292,23 +305,8 @@ static __always_inline struct io io_of_call(struct pt_regs *regs, __u32 nr)
 	return io;
 }
 
-/* How long the kernel had the bytes that a read just returned, 0 if it cannot tell. TCP notes its clock
- * for each packet that comes or goes: what came last is what the process was waiting for. At worst
- * something went since (a late acknowledgement), and the time is too short. */
-static __always_inline __u64 waited_ns(const struct run *run, const struct sock_id *id)
-{
-	struct sock *sk = id->sk;
-	struct tcp_sock *tcp = (void *)sk;
-	__u64 at;
-
-	if (id->family == AF_UNIX || BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
-		return 0;
-	at = BPF_CORE_READ(tcp, tcp_clock_cache);
-	return at && at < run->now ? run->now - at : 0;
-}
-
 static __always_inline void send_net(const struct run *run, const struct sock_id *id, const struct io *io,
-				     int fd, __u32 total, __u64 enter_ns, bool out)
+				     int fd, __u32 total, __u64 since_ns, bool out)
 {
 	__u32 cpu = bpf_get_smp_processor_id(), n;
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &cpu);
@@ -316,10 +314,12 @@ static __always_inline void send_net(const struct run *run, const struct sock_id
 	if (!s)
 		return;
 	s->head = s->tail = 0;
+	s->max_head = run->mode == TL_TARGET_WIRE && id->family == AF_UNIX ? whole_bytes - tail_bytes :
+									     head_bytes;
 	s->ev = (struct tl_raw_net){
-		.hdr = hdr_of(run, 0, TL_RAW_NET, enter_ns ? enter_ns : run->now),
+		.hdr = hdr_of(run, 0, TL_RAW_NET, out && since_ns ? since_ns : run->now),
 		.sock = id->ino,
-		.dur_ns = enter_ns ? run->now - enter_ns : out ? 0 : waited_ns(run, id),
+		.dur_ns = since_ns ? run->now - since_ns : 0,
 		.fd = fd,
 		.total = total,
 		.dir = out ? TL_OUT : TL_IN,
@@ -327,17 +327,17 @@ static __always_inline void send_net(const struct run *run, const struct sock_id
 		.local_port = id->local_port,
 		.peer_port = id->peer_port,
 	};
-	if (out && !enter_ns)
+	if (out && !since_ns)
 		s->ev.hdr.flags = TL_F_JOINED;
 	if (!io->base)
 		copy_iov(io->iov, io->n_iov, total);
-	else if (total > KEEP)
+	else if (total > s->max_head + tail_bytes)
 		copy_piece(io->base, 0, total, total);
 	else if (!copy_user(io->base, 0, total))
 		s->head = total;
 
 	/* A tail is one only if its end was reached. */
-	if (s->tail != total - cut_of(total, head_bytes, tail_bytes).tail_start)
+	if (s->tail != total - cut_of(total, s->max_head, tail_bytes).tail_start)
 		s->tail = 0;
 	s->ev.head = s->head;
 	s->ev.tail = s->tail;
@@ -363,21 +363,21 @@ static __always_inline void io_done(const struct run *run, struct pt_regs *regs,
 {
 	bool out = nr < 64 && NR_SENDS >> nr & 1;
 	int fd = SYS_ARG1(regs);
-	__u64 enter_ns = 0;
-	struct entry *entry;
+	struct entry *entry = entry_of(run);
+	__u64 since_ns = 0, sk = 0;
 	struct sock_id id;
 	struct io io;
 
-	if (out) {
-		entry = entry_of(run);
-		if (entry && entry->id == run->id) {
-			enter_ns = entry->ns;
-			entry->id = 0;
-		}
+	if (entry && entry->id == run->id) {
+		since_ns = entry->ns;
+		sk = entry->sk;
+		entry->id = 0;
 	}
 	if (ret < 0 && ret != -EPIPE && ret != -ECONNRESET)
 		return;
 	if (!sock_of_fd(fd, &id))
+		return;
+	if (run->mode == TL_TARGET_HTTP && id.family == AF_UNIX)
 		return;
 	if (ret < 0) {
 		send_sock(run, &id, fd, TL_SOCK_RESET, 0);
@@ -394,7 +394,9 @@ static __always_inline void io_done(const struct run *run, struct pt_regs *regs,
 		return;		/* not taken from the stream */
 	if (io.flags & MSG_TRUNC)
 		io = (struct io){};	/* taken, but not copied */
-	send_net(run, &id, &io, fd, ret, enter_ns, out);
+	if (sk != (out ? 0 : (__u64)id.sk))
+		since_ns = 0;	/* left behind by another call */
+	send_net(run, &id, &io, fd, ret, since_ns, out);
 }
 
 /* ---- programs ---- */
@@ -408,7 +410,7 @@ static __always_inline void call_entered(const struct run *run, struct pt_regs *
 	if (NR_SENDS >> (nr & 63) & 1) {
 		entry = entry_of(run);
 		if (entry)
-			*entry = (struct entry){ run->id, run->now };
+			*entry = (struct entry){ run->id, run->now, 0 };
 		return;
 	}
 	fd = SYS_ARG1(regs);
@@ -469,17 +471,42 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 {
 	__u64 nr = SYS_NR(regs);
 	struct run run;
+	__u32 *mode;
 
 	if (!NR_WANT_EXIT(nr))
 		return 0;
 	run.id = bpf_get_current_pid_tgid();
-	if (!is_target(run.id >> 32) || !REGS_64BIT(regs))
+	mode = target_of(run.id >> 32);
+	if (!mode || !REGS_64BIT(regs))
 		return 0;
+	run.mode = *mode;
 	run.cell = this_cell();
 	if (!run.cell)
 		return 0;
 	run.now = bpf_ktime_get_ns();
 	call_returned(&run, regs, nr, ret);
+	count_run(run.cell, run.now);
+	return 0;
+}
+
+/* A thread takes bytes from a socket. TCP notes its clock for each packet that comes or goes, so it is
+ * still that of the packet that was waited for; it is set anew right after this. A call that takes
+ * several packets' bytes comes here several times: the first counts. */
+SEC("?tp_btf/tcp_rcv_space_adjust")
+int BPF_PROG(tcp_read, struct sock *sk)
+{
+	struct run run = { .id = bpf_get_current_pid_tgid() };
+	struct tcp_sock *tcp = (void *)sk;
+	struct entry *entry;
+
+	if (!is_target(run.id >> 32))
+		return 0;
+	run.cell = this_cell();
+	entry = entry_of(&run);
+	if (!run.cell || !entry || (entry->id == run.id && entry->sk == (__u64)sk))
+		return 0;
+	run.now = bpf_ktime_get_ns();
+	*entry = (struct entry){ run.id, BPF_CORE_READ(tcp, tcp_clock_cache), (__u64)sk };
 	count_run(run.cell, run.now);
 	return 0;
 }

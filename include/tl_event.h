@@ -371,6 +371,12 @@ struct tl_capture_end {
 
 /* ---- raw events: BPF to parsers ---- */
 
+enum tl_target_mode {		/* which sockets of a process are of interest */
+	TL_TARGET_ALL = 0,
+	TL_TARGET_HTTP = 1,	/* no unix sockets: what they carry is seen at their other end */
+	TL_TARGET_WIRE = 2,	/* unix sockets carry an engine's own wire: its messages are kept whole */
+};
+
 enum tl_net_flag { TL_NET_POS = 1 };	/* in tl_hdr.flags: stream_pos is known */
 enum tl_dir { TL_IN = 1, TL_OUT = 2 };	/* as the target sees it: IN = it read */
 struct tl_raw_net {

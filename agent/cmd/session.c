@@ -134,6 +134,14 @@ static void on_probe(void *ctx, const char *probe, int err, const char *reason)
 		snprintf(r->missing, sizeof(r->missing), "%s: %s", probe, reason);
 }
 
+/* vLLM's engine process hears and says all that its API servers do on their ZMQ sockets. */
+static uint32_t mode_of(const struct engine_id *id)
+{
+	if (id->engine != TL_ENGINE_VLLM)
+		return TL_TARGET_ALL;
+	return strncmp(id->role, "engine-core", 11) ? TL_TARGET_HTTP : TL_TARGET_WIRE;
+}
+
 static int add_target(struct session *s, const struct found *f, bool asked)
 {
 	struct attach_report rep = { .pid = f->facts.pid };
@@ -158,7 +166,7 @@ static int add_target(struct session *s, const struct found *f, bool asked)
 	/* Last: from one moment on its sockets and its steps are seen, not one before the other. */
 	err = say_host(s);
 	if (!err)
-		err = src_bpf__add_target(s->bpf, f->facts.pid);
+		err = src_bpf__add_target_mode(s->bpf, f->facts.pid, mode_of(&f->id));
 	if (err < 0)
 		return err;
 	t->from_ns = monotonic_ns();

@@ -16,7 +16,8 @@ enum {
 	DEFAULT_HEAD = 4096, MAX_HEAD = 32 << 10,
 	DEFAULT_TAIL = 1024, MAX_TAIL = 16 << 10,
 	DEFAULT_RING = 8 << 20, MAX_RING = 1 << 30,
-	SCRATCH_HEAD = 8 + sizeof(struct tl_raw_net),	/* struct scratch of net.bpf.c */
+	WHOLE = 60 << 10,	/* of a call on an engine's own wire; an event's size is 16 bits */
+	SCRATCH_HEAD = 16 + sizeof(struct tl_raw_net),	/* struct scratch of net.bpf.c */
 };
 
 uint64_t bpf_now_ns(void)
@@ -40,11 +41,12 @@ static bool system_wide(const struct probe *p)
 static int set_sizes(struct src_bpf *s)
 {
 	struct net_bpf *net = s->net;
-	uint32_t keep = s->opts.head_bytes + s->opts.tail_bytes, wakeup = s->opts.ring_bytes / 8;
+	uint32_t keep = WHOLE, wakeup = s->opts.ring_bytes / 8;
 	int err;
 
 	net->rodata->head_bytes = s->opts.head_bytes;
 	net->rodata->tail_bytes = s->opts.tail_bytes;
+	net->rodata->whole_bytes = keep;
 	if (net->rodata->wakeup_bytes > wakeup)
 		net->rodata->wakeup_bytes = wakeup;
 	err = bpf_map__set_max_entries(net->maps.events, s->opts.ring_bytes);
@@ -230,8 +232,12 @@ static void update_bits(struct src_bpf *s)
 
 int src_bpf__add_target(struct src_bpf *s, uint32_t tgid)
 {
-	uint32_t flags = 0;
-	int err = bpf_map__update_elem(s->net->maps.targets, &tgid, sizeof(tgid), &flags, sizeof(flags),
+	return src_bpf__add_target_mode(s, tgid, TL_TARGET_ALL);
+}
+
+int src_bpf__add_target_mode(struct src_bpf *s, uint32_t tgid, uint32_t mode)
+{
+	int err = bpf_map__update_elem(s->net->maps.targets, &tgid, sizeof(tgid), &mode, sizeof(mode),
 				       BPF_ANY);
 
 	if (!err)

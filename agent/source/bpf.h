@@ -28,6 +28,8 @@ void src_bpf__close(struct src_bpf *s);	/* detaches everything; NULL is fine */
 
 /* Capture this process from now on. Children that it forks are followed by themselves. */
 int src_bpf__add_target(struct src_bpf *s, uint32_t tgid);
+/* The same with an enum tl_target_mode: which of its sockets are of interest. */
+int src_bpf__add_target_mode(struct src_bpf *s, uint32_t tgid, uint32_t mode);
 void src_bpf__del_target(struct src_bpf *s, uint32_t tgid);
 /* Report TCP state changes of this local port (conn_open of connections not yet accepted). */
 int src_bpf__watch_port(struct src_bpf *s, uint16_t port);

@@ -53,6 +53,9 @@ const struct probe probes[] = {
 	  "which task runs on which slot: then joined by counts and order", 3 },
 	{ "slot release", "slot_release", UP, TL_T1, LLAMA, "_ZN11server_slot7releaseEv", "server", false,
 	  "when a slot is free again", 1 },
+
+	{ "tcp read", "tcp_read", TP, TL_T0, 0, "tcp_rcv_space_adjust", NULL, false,
+	  "how long a request waits in the kernel before the server reads it", 0 },
 };
 /* clang-format on */
 const size_t n_probes = sizeof(probes) / sizeof(probes[0]);
