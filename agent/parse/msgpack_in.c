@@ -15,7 +15,7 @@ static const uint8_t sizes[256] = {
 	[0xe0 ... 0xff] = 1,
 };
 
-static const uint8_t types[256] = {	/* 0: begins no value */
+const uint8_t mpin_types[256] = {
 	[0x00 ... 0x7f] = MPIN_INT,
 	[0x80 ... 0x8f] = MPIN_MAP,
 	[0x90 ... 0x9f] = MPIN_ARRAY,
@@ -54,11 +54,6 @@ static bool at_value(struct mpin *m)
 	return false;
 }
 
-enum mpin_type mpin_peek(const struct mpin *m)
-{
-	return m->p < m->end ? types[*m->p] : MPIN_NONE;
-}
-
 static uint32_t get(const uint8_t *p, size_t bytes)
 {
 	uint32_t v = 0;
@@ -88,7 +83,7 @@ static bool read_head(struct mpin *m, struct head *h)
 		[0x15] = { 1, 0 }, { 2, 0 }, { 4, 0 },		/* str */
 		[0x18] = { 2, 0 }, { 4, 0 }, { 2, 0 }, { 4, 0 },	/* array, map */
 	};
-	uint8_t c = *m->p, type = types[c], length;
+	uint8_t c = *m->p, type = mpin_types[c], length;
 	uint32_t n;
 
 	*h = (struct head){ .size = 1 };
@@ -116,36 +111,53 @@ static bool read_head(struct mpin *m, struct head *h)
 	return true;
 }
 
-void mpin_skip(struct mpin *m, uint64_t n)
+/* One value that sizes[] does not tell; adds to *n what it contains. */
+static void skip_head(struct mpin *m, uint64_t *n)
 {
 	struct head h;
 
-	while (n) {
+	if (!read_head(m, &h))
+		return;
+	m->p += h.size;
+	if ((uint64_t)(m->end - m->p) < h.body)
+		stop(m, MPIN_CUT);
+	else
+		m->p += h.body;
+	*n += h.children;
+}
+
+void mpin_skip(struct mpin *m, uint64_t n)
+{
+	const uint8_t *p = m->p, *end = m->end;
+	unsigned size;
+
+	for (; n; n--) {
 		/* Each value has a byte at least: a header that lies ends here. */
-		if (n > (uint64_t)(m->end - m->p)) {
+		if (n > (uint64_t)(end - p)) {
 			stop(m, MPIN_CUT);
 			return;
 		}
-		n--;
-		h.size = sizes[*m->p];
-		if (h.size) {
-			if (m->end - m->p < h.size) {
+		/* Most are one byte. A branch that is guessed right is faster than the table. */
+		if (*p < 0x80 || *p == 0xc0) {
+			p++;
+			continue;
+		}
+		size = sizes[*p];
+		if (size) {
+			if (end - p < size) {
 				stop(m, MPIN_CUT);
 				return;
 			}
-			m->p += h.size;
-			continue;
+			p += size;
+		} else {
+			m->p = p;
+			skip_head(m, &n);
+			if (m->why)
+				return;
+			p = m->p;
 		}
-		if (!read_head(m, &h))
-			return;
-		m->p += h.size;
-		if ((uint64_t)(m->end - m->p) < h.body) {
-			stop(m, MPIN_CUT);
-			return;
-		}
-		m->p += h.body;
-		n += h.children;
 	}
+	m->p = p;
 }
 
 bool mpin_bool(struct mpin *m, bool *ret)
@@ -329,9 +341,10 @@ bool mpin_row_at(struct mpin *m, struct mpin_row *row, uint32_t i)
 {
 	if (i >= row->n || i < row->next || m->why)
 		return false;
-	mpin_skip(m, i - row->next);
+	if (i > row->next)
+		mpin_skip(m, i - row->next);
 	row->next = i;
-	if (m->why || !at_value(m))
+	if (!at_value(m))
 		return false;
 	row->next++;
 	return true;

@@ -42,7 +42,13 @@ struct mpin_bytes {
 
 void mpin_init(struct mpin *m, const void *p, size_t len);
 
-enum mpin_type mpin_peek(const struct mpin *m);
+extern const uint8_t mpin_types[256];	/* enum mpin_type by a value's first byte */
+
+static inline enum mpin_type mpin_peek(const struct mpin *m)
+{
+	return m->p < m->end ? (enum mpin_type)mpin_types[*m->p] : MPIN_NONE;
+}
+
 void mpin_skip(struct mpin *m, uint64_t n);	/* n values of any type */
 
 /* A value of the wanted type. If it is of another, it is taken all the same, and false returned. */

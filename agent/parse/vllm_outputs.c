@@ -232,9 +232,15 @@ bool vllm_msg_next_event(struct vllm_events *events, struct vllm_event *ret)
 enum { FIRST = 2, LAST = 7, N_LOOK = LAST + 1 };	/* fields that are looked at to tell the layout */
 
 struct layout {
-	struct mpin at[N_LOOK];
+	const uint8_t *at[N_LOOK];
+	const uint8_t *end;
 	uint8_t types[N_LOOK];	/* enum mpin_type; MPIN_NONE: the row is shorter */
 };
+
+static struct mpin field_at(const struct layout *l, int i)
+{
+	return (struct mpin){ .p = l->at[i], .end = l->end };
+}
 
 /* Can finish_reason stand at position f, with stop_reason and events behind it? */
 static bool finish_fits(const struct layout *l, int f)
@@ -318,18 +324,19 @@ static void read_behind_events(struct mpin *m, struct vllm_row *row, uint32_t d)
 	mpin_skip(m, 1);
 }
 
-static void read_finish(struct layout *l, int f, struct vllm_row *row)
+static void read_finish(const struct layout *l, int f, struct vllm_row *row)
 {
+	struct mpin finish = field_at(l, f);
 	int64_t v;
 
-	if (l->types[f] == MPIN_INT && mpin_int(&l->at[f], &v))
+	if (l->types[f] == MPIN_INT && mpin_int(&finish, &v))
 		row->finish = v >= 0 && v <= INT8_MAX ? (int8_t)v : INT8_MAX;
 	if (l->types[f + 1] == MPIN_INT)
 		row->stop = VLLM_STOP_TOKEN;
 	else if (l->types[f + 1] == MPIN_STR)
 		row->stop = VLLM_STOP_TEXT;
 	if (l->types[f + 2] == MPIN_ARRAY) {
-		row->events.at = l->at[f + 2];
+		row->events.at = field_at(l, f + 2);
 		mpin_array(&row->events.at, &row->events.left);
 	}
 }
@@ -354,8 +361,9 @@ static void read_row(struct mpin *m, struct mpin_row *at, struct vllm_row *row)
 		mpin_skip(m, 1);
 	}
 	memset(l.types, 0, sizeof(l.types));
+	l.end = m->end;
 	for (uint32_t i = FIRST; i < N_LOOK && mpin_row_at(m, at, i); i++) {
-		l.at[i] = *m;
+		l.at[i] = m->p;
 		l.types[i] = mpin_peek(m);
 		mpin_skip(m, 1);
 	}
@@ -370,7 +378,7 @@ static void read_row(struct mpin *m, struct mpin_row *at, struct vllm_row *row)
 	if (at->n <= (uint32_t)f + 3)
 		return;
 	if (f + 3 < N_LOOK) {
-		rest = l.at[f + 3];
+		rest = field_at(&l, f + 3);
 		read_behind_events(&rest, row, 1);
 	}
 	while (mpin_row_at(m, at, at->next))
@@ -379,23 +387,22 @@ static void read_row(struct mpin *m, struct mpin_row *at, struct vllm_row *row)
 
 bool vllm_msg_next_row(struct vllm_outputs *o, struct vllm_row *ret)
 {
-	struct vllm_row row = { .n_tokens = -1, .finish = VLLM_NOT_FINISHED, .n_cached = -1 };
 	struct mpin *m = &o->rows;
 	struct mpin_row at;
 
 	if (!mpin_more(m, &o->rows_left))
 		return false;
+	*ret = (struct vllm_row){ .n_tokens = -1, .finish = VLLM_NOT_FINISHED, .n_cached = -1 };
 	if (mpin_row_begin(m, &at)) {
-		read_row(m, &at, &row);
+		read_row(m, &at, ret);
 		mpin_row_end(m, &at);
 	} else {
-		row.flags |= VLLM_SHAPE;
+		ret->flags |= VLLM_SHAPE;
 	}
 	if (m->why) {
-		if (!row.id.len)
+		if (!ret->id.len)
 			return false;
-		row.flags = VLLM_CUT;
+		ret->flags = VLLM_CUT;
 	}
-	*ret = row;
 	return true;
 }

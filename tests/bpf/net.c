@@ -476,6 +476,38 @@ static void test_poll__hands_errors_up(void **state)
 	pair_close(&p);
 }
 
+static int read_late(void *arg)
+{
+	const struct pair *p = arg;
+	char buf[16];
+
+	if (send(p->a, "hello", 5, 0) != 5)
+		return 1;
+	usleep(300000);
+	return read(p->b, buf, sizeof(buf)) != 5;
+}
+
+static void test_late_read__says_since_when(void **state)
+{
+	const struct tl_raw_net *out, *in;
+	struct capture *c;
+	struct pair p;
+	size_t at = 0;
+
+	(void)state;
+	assert_true(pair_open(&p, AF_INET));
+	c = capture_of(read_late, &p, NULL);
+	out = capture_next(c, TL_RAW_NET, &at);
+	in = capture_next(c, TL_RAW_NET, &at);
+	assert_non_null(in);
+	assert_int_equal(in->dir, TL_IN);
+	assert_true(in->hdr.ts_ns - in->dur_ns >= out->hdr.ts_ns);
+	/* it slept for longer, but a late acknowledgement also turns TCP's clock */
+	assert_true(in->dur_ns > 10000000);
+	capture_close(c);
+	pair_close(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -489,6 +521,7 @@ int main(void)
 		cmocka_unit_test(test_other_files__are_left_alone),
 		cmocka_unit_test(test_loss__is_counted),
 		cmocka_unit_test(test_order__is_that_of_the_calls),
+		cmocka_unit_test(test_late_read__says_since_when),
 		cmocka_unit_test(test_poll__hands_errors_up),
 	};
 
