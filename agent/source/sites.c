@@ -98,6 +98,7 @@ static int add_site(struct sites *s, size_t row, int fd, const struct elfsyms *e
 
 	if (s->n == MAX_SITES || offset_of(e, addr, &site.offset))
 		return 0;
+	/* Also brings the page in: ext4 warns when the kernel has to read it for the breakpoint. */
 	len = pread(fd, code, sizeof(code), site.offset);
 	if (len < 0)
 		return -errno;
