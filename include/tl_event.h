@@ -281,7 +281,10 @@ struct tl_member {
 	__u8 n_out;		/* of these, how many yield logits (0 on all but the last prefill step) */
 	__u16 flags;		/* TL_MEMBER_* */
 };
-enum tl_member_flag { TL_MEMBER_GUESS = 1 };	/* phase or tokens are inferred */
+enum tl_member_flag {
+	TL_MEMBER_GUESS = 1,	/* phase or tokens are inferred */
+	TL_MEMBER_AGAIN = 2,	/* prefill of what was computed before and lost to a preemption */
+};
 enum { TL_MAX_MEMBERS = 2048 };
 struct tl_step {
 	struct tl_hdr hdr;	/* ts_ns: begin; tid: the thread that runs the engine loop */

@@ -169,6 +169,12 @@ static const struct vsched_row *row_of(const struct vsched_step *in, uint32_t sl
 	return NULL;
 }
 
+/* After a preemption its prompt and its output are computed again. */
+static uint16_t member_flags(const struct vseq *q, bool guess)
+{
+	return (guess || q->guess ? TL_MEMBER_GUESS : 0) | (q->to_compute_again ? TL_MEMBER_AGAIN : 0);
+}
+
 static void decode(struct vseq *q, const struct vsched_row *row, struct tl_member *m)
 {
 	*m = (struct tl_member){ .slot = q->slot, .n_tokens = row->n_tokens > 0 ? row->n_tokens : 1, .pos = -1,
@@ -182,7 +188,7 @@ static void prefill_ends(struct vseq *q, const struct vsched_row *row, struct tl
 
 	*m = (struct tl_member){ .slot = q->slot, .n_tokens = rest > 0 ? rest : 1, .pos = -1,
 				 .phase = TL_PREFILL, .n_out = row->n_tokens > 0 ? row->n_tokens : 0,
-				 .flags = rest <= 0 || q->guess ? TL_MEMBER_GUESS : 0 };
+				 .flags = member_flags(q, rest <= 0) };
 	if (q->prompt >= 0 && q->cached >= 0)
 		m->pos = q->cached + q->computed;
 	q->n_out += m->n_out;
@@ -194,7 +200,7 @@ static void prefill_ends(struct vseq *q, const struct vsched_row *row, struct tl
 static void prefill_goes_on(struct vseq *q, uint64_t tokens, bool sure, struct tl_member *m)
 {
 	*m = (struct tl_member){ .slot = q->slot, .n_tokens = tokens, .pos = -1, .phase = TL_PREFILL,
-				 .flags = sure && !q->guess ? 0 : TL_MEMBER_GUESS };
+				 .flags = member_flags(q, !sure) };
 	if (q->cached >= 0)
 		m->pos = q->cached + q->computed;
 	q->computed += tokens;

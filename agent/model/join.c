@@ -92,13 +92,22 @@ static bool counts_fit(const struct rec_request *r, const struct rec_sequence *q
 	return true;
 }
 
+/* A server may read requests in one process and compute them in another. */
+static bool same_server(const struct model *m, uint32_t a, uint32_t b)
+{
+	const struct tl_engine *x = &m->engines[a].e, *y = &m->engines[b].e;
+
+	/* Ollama's front is a server of its own kind: what it reads, its runner reads again. */
+	return a == b || (x->server && x->server == y->server && x->engine == y->engine);
+}
+
 /* How far the sequence's first and last output lie before the wire's, ns; UINT64_MAX: not possible. */
 static uint64_t misfit(const struct model *m, const struct rec_request *r, const struct rec_sequence *q)
 {
 	uint64_t first, last, sum = 0, end = request_end(r);
 	uint64_t wire_first = r->at_ns[P_FIRST_TOKEN_WIRE], wire_last = r->at_ns[P_LAST_TOKEN_WIRE];
 
-	if (q->engine != r->engine || q->begin_ns > end || !q->n_visits)
+	if (!same_server(m, q->engine, r->engine) || q->begin_ns > end || !q->n_visits)
 		return UINT64_MAX;
 	/* The start on the slot comes after the request was read, if both were seen. */
 	if (!q->joined_late && request_start(r) && q->begin_ns < request_start(r))
@@ -326,6 +335,9 @@ static void points_of_sequence(const struct model *m, struct rec_request *r, con
 	uint64_t first, last;
 
 	output_span(m, q, &first, &last);
+	/* From process to process: the sequence begins when it is handed over. */
+	if (q->engine != r->engine && !q->joined_late && !r->joined_late)
+		first_point(r, P_SUBMIT, q->begin_ns);
 	if (q->queued_ns)
 		reported_point(r, P_QUEUED, q->queued_ns);
 	if (q->scheduled_ns)

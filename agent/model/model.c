@@ -230,6 +230,8 @@ int model__finish(struct model *m)
 		return 0;
 	request_finish_all(m);
 	err = join_rest(m);
+	if (!err)
+		err = step_infer_preemptions(m);
 	if (err)
 		return err;
 	join_points(m);

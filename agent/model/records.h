@@ -80,7 +80,8 @@ struct rec_visit {
 	uint32_t n_tokens;
 	uint16_t n_out;
 	uint8_t phase;		/* enum tl_phase */
-	uint8_t guess;		/* phase or tokens are inferred */
+	uint8_t guess : 1;	/* phase or tokens are inferred */
+	uint8_t again : 1;	/* of what it had computed before it was preempted */
 };
 
 enum join_method { JOIN_NONE = 0, JOIN_TASK = 1, JOIN_SLOT = 2, JOIN_COUNTS = 3, JOIN_ORDER = 4,
@@ -90,7 +91,8 @@ extern const char *const join_method_names[];
 /* A sequence lost its place and what it had computed. */
 struct rec_preemption {
 	uint64_t at_ns, resumed_ns;	/* resumed_ns 0: not in this recording */
-	uint32_t lost_tokens;
+	uint32_t lost_tokens;		/* had been computed */
+	uint8_t prov;			/* enum provenance */
 };
 
 struct rec_sequence {
@@ -102,7 +104,8 @@ struct rec_sequence {
 	bool ended;		/* the slot went to another sequence */
 	int32_t kept;		/* tokens from the cache, -1: not known */
 	int32_t task;		/* -1: not known */
-	uint32_t n_prefill;	/* tokens computed in prefill */
+	uint32_t n_prefill;	/* tokens computed in prefill, those computed again apart */
+	uint32_t n_again;	/* tokens computed again after a preemption */
 	uint32_t n_decode;	/* tokens computed in decode steps */
 	uint32_t n_out;		/* logits rows: output tokens, unless drafts are verified */
 	uint32_t req;		/* index into the model's requests + 1; 0: not joined */

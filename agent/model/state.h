@@ -83,6 +83,7 @@ int step_on_id(struct model *m, const struct tl_seq_link *e);
 int step_on_point(struct model *m, const struct tl_seq_point *e);
 int step_on_preempt(struct model *m, const struct tl_seq_preempt *e);
 int step_on_stats(struct model *m, const struct tl_step_stats *e);
+int step_infer_preemptions(struct model *m);
 
 /* join.c: 0 or -ENOMEM */
 int join_request(struct model *m, uint32_t req_index, uint32_t seq_index, enum join_method method,

@@ -122,6 +122,14 @@ int step_on_point(struct model *m, const struct tl_seq_point *e)
 	return 0;
 }
 
+static int add_preemption(struct rec_sequence *q, const struct rec_preemption *p)
+{
+	if (GROW(q->preemptions, q->cap_preemptions, q->n_preemptions))
+		return -ENOMEM;
+	q->preemptions[q->n_preemptions++] = *p;
+	return 0;
+}
+
 int step_on_preempt(struct model *m, const struct tl_seq_preempt *e)
 {
 	int err;
@@ -129,9 +137,31 @@ int step_on_preempt(struct model *m, const struct tl_seq_preempt *e)
 
 	if (!q)
 		return err;
-	if (GROW(q->preemptions, q->cap_preemptions, q->n_preemptions))
-		return -ENOMEM;
-	q->preemptions[q->n_preemptions++] = (struct rec_preemption){ e->hdr.ts_ns, e->resumed_ns, e->lost_tokens };
+	return add_preemption(q, &(struct rec_preemption){ e->hdr.ts_ns, e->resumed_ns, e->lost_tokens,
+							   PROV_REPORTED });
+}
+
+/* Of an engine that says nothing of preemptions, its steps do: what was computed before comes again. */
+int step_infer_preemptions(struct model *m)
+{
+	for (size_t i = 0; i < m->v.n_seqs; i++) {
+		struct rec_sequence *q = &m->seqs[i];
+
+		if (q->n_preemptions || !q->n_again)
+			continue;
+		for (size_t k = 1; k < q->n_visits; k++) {
+			struct rec_preemption p = { .at_ns = m->steps[q->visits[k - 1].step].t1_ns,
+						    .resumed_ns = m->steps[q->visits[k].step].t0_ns,
+						    .prov = PROV_INFERRED };
+
+			if (!q->visits[k].again || q->visits[k - 1].again)
+				continue;
+			for (size_t n = k; n < q->n_visits && q->visits[n].again; n++)
+				p.lost_tokens += q->visits[n].n_tokens;
+			if (add_preemption(q, &p))
+				return -ENOMEM;
+		}
+	}
 	return 0;
 }
 
@@ -208,7 +238,9 @@ static int add_visit(struct rec_sequence *q, const struct rec_visit *v)
 	if (GROW(q->visits, q->cap_visits, q->n_visits))
 		return -ENOMEM;
 	q->visits[q->n_visits++] = *v;
-	if (v->phase == TL_PREFILL)
+	if (v->again)
+		q->n_again += v->n_tokens;
+	else if (v->phase == TL_PREFILL)
 		q->n_prefill += v->n_tokens;
 	else
 		q->n_decode += v->n_tokens;
@@ -256,7 +288,7 @@ int step_on_step(struct model *m, const struct tl_step *e)
 	for (unsigned i = 0; i < e->n_members; i++) {
 		const struct tl_member *mem = &e->members[i];
 		struct rec_visit v = { index, mem->n_tokens, mem->n_out, mem->phase,
-				       mem->flags & TL_MEMBER_GUESS };
+				       !!(mem->flags & TL_MEMBER_GUESS), !!(mem->flags & TL_MEMBER_AGAIN) };
 		uint32_t seq;
 
 		if (odd_slot(m, mem->slot))

@@ -22,7 +22,7 @@ NAMES(usage_flags, { TL_USAGE_PROMPT, "PROMPT" }, { TL_USAGE_CACHED, "CACHED" },
       { TL_USAGE_OUTPUT, "OUTPUT" }, { TL_USAGE_REASONING, "REASONING" },
       { TL_USAGE_PREFILL_TIME, "PREFILL_TIME" }, { TL_USAGE_DECODE_TIME, "DECODE_TIME" },
       { TL_USAGE_SLOT, "SLOT" }, { TL_USAGE_DRAFT, "DRAFT" });
-NAMES(member_flags, { TL_MEMBER_GUESS, "GUESS" });
+NAMES(member_flags, { TL_MEMBER_GUESS, "GUESS" }, { TL_MEMBER_AGAIN, "AGAIN" });
 NAMES(net_flags, { TL_NET_POS, "POS" });
 NAMES(file_flags, { TL_FILE_INCOMPLETE, "INCOMPLETE" }, { TL_FILE_RAW, "RAW" });
 NAMES(tiers, { TL_T0, "T0" }, { TL_T1, "T1" }, { TL_T2, "T2" }, { TL_T3, "T3" });
