@@ -15,7 +15,7 @@
 enum vllm_kind {
 	VLLM_NONE = 0,		/* nothing that we know */
 	VLLM_ADD, VLLM_ABORT, VLLM_WAVE, VLLM_UTILITY,	/* API server to engine */
-	VLLM_OUTPUTS,		/* engine to API server: one engine step, or a reply to a UTILITY */
+	VLLM_OUTPUTS,		/* engine to API server: one engine step, or utility or wave */
 	VLLM_HELLO,		/* an engine registers */
 	VLLM_DEAD,		/* the engine died */
 };
@@ -97,7 +97,8 @@ struct vllm_outputs {
 	uint32_t n_rows;	/* as the message claims */
 	uint64_t timestamp_ns;	/* CLOCK_MONOTONIC of the engine's host; 0: unknown */
 	bool has_stats;
-	bool utility;		/* carries the reply to a UTILITY, or control of a wave: no step */
+	bool utility;		/* carries the reply to a UTILITY: no step */
+	bool wave;		/* says that a wave of data parallelism begins or ends: no step */
 	uint8_t flags;		/* VLLM_CUT, VLLM_SHAPE: of the message, not of its rows */
 	struct vllm_stats stats;	/* if has_stats */
 	struct vllm_ids finished; /* requests that ended, if the API server is told of others' */

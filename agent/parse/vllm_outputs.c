@@ -151,13 +151,15 @@ static void read_field(struct mpin *m, struct vllm_outputs *o, uint32_t *behind_
 	}
 	switch ((*behind_timestamp)++) {
 	case 0:
-	case 2:
-	case 3:
-		o->utility |= type != MPIN_NIL;
+		o->utility = type != MPIN_NIL;
 		break;
 	case 1:
 		if (type == MPIN_ARRAY && mpin_array(&ids.at, &ids.left))
 			o->finished = ids;
+		break;
+	case 2:
+	case 3:
+		o->wave |= type != MPIN_NIL;
 		break;
 	}
 	mpin_skip(m, 1);
@@ -298,15 +300,15 @@ static bool read_prefill(struct mpin *m, struct vllm_row *row)
 	return row->prefill.prompt >= 0 || row->prefill.cached >= 0;
 }
 
-/* A field behind the events, at distance d from them. Between them and the tokens from the cache
- * stand kv_transfer_params and, since 0.11, trace_headers; far behind is a count of NaNs. */
+/* A field behind the events, at distance d from them. First come kv_transfer_params, a map that may hold
+ * anything; then, or after one more, the tokens from the cache; far behind is a count of NaNs. */
 static void read_behind_events(struct mpin *m, struct vllm_row *row, uint32_t d)
 {
 	int64_t v;
 
 	switch (mpin_peek(m)) {
 	case MPIN_MAP:
-		if (row->has_prefill)
+		if (row->has_prefill || d == 1)
 			break;
 		row->has_prefill = read_prefill(m, row);
 		if (row->has_prefill)
@@ -345,7 +347,6 @@ static void read_finish(const struct layout *l, int f, struct vllm_row *row)
 static void read_row(struct mpin *m, struct mpin_row *at, struct vllm_row *row)
 {
 	struct layout l;
-	struct mpin rest;
 	uint32_t n;
 	int f;
 
@@ -375,12 +376,6 @@ static void read_row(struct mpin *m, struct mpin_row *at, struct vllm_row *row)
 		return;
 	}
 	read_finish(&l, f, row);
-	if (at->n <= (uint32_t)f + 3)
-		return;
-	if (f + 3 < N_LOOK) {
-		rest = field_at(&l, f + 3);
-		read_behind_events(&rest, row, 1);
-	}
 	while (mpin_row_at(m, at, at->next))
 		read_behind_events(m, row, at->next - f - 3);
 }

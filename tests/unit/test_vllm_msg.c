@@ -66,20 +66,23 @@ static void say_add(struct text *t, const struct vllm_add *a)
 static const struct row {
 	const char *name, *in, *want;
 } adds[] = {
-	{ "0.7, prompt before its tokens",
+	{ "0.7.3",
 	  "[\"cmpl-1-0\",nil,#17,nil,nil,nil," PARAMS ",2,1700000000.25,nil]",
 	  "cmpl-1-0 prompt 17 at 1700000000250000000 max 300 n 2" },
-	{ "0.7, prompt given as text too",
+	{ "0.7.3, prompt given as text too",
 	  "[\"cmpl-1-0\",\"text\",#17,nil,nil,nil," PARAMS ",2,1700000000.25,nil]",
 	  "cmpl-1-0 prompt 17 at 1700000000250000000 max 300 n 2" },
 	{ "0.8",
-	  "[\"chatcmpl-1\",#17,nil,nil,nil," PARAMS ",2,1700000000.25,nil,nil,0]",
+	  "[\"chatcmpl-1\",#17,nil,nil,nil," PARAMS ",2,1700000000.25,nil,0]",
 	  "chatcmpl-1 prompt 17 at 1700000000250000000 max 300 n 2" },
 	{ "0.8 with images",
 	  "[\"chatcmpl-1\",#300,[nil,{pixels:[\"float32\",[3,5],1]}],[\"ab\",\"cd\"],[{offset:3,length:9}],"
 	  PARAMS ",2,1700000000.25,nil,nil,0]",
 	  "chatcmpl-1 prompt 300 at 1700000000250000000 max 300 n 2" },
-	{ "0.9.0: client_index before current_wave",
+	{ "0.9.0 with a salt",
+	  "[\"chatcmpl-1\",#17,nil,nil,nil," PARAMS ",2,1700000000.25,nil,\"salt\",0]",
+	  "chatcmpl-1 prompt 17 at 1700000000250000000 max 300 n 2" },
+	{ "0.9.1: client_index before current_wave",
 	  "[\"chatcmpl-1\",#17,nil,nil,nil," PARAMS ",2,1700000000.25,nil,nil,3,0]",
 	  "chatcmpl-1 prompt 17 at 1700000000250000000 client 3 max 300 n 2" },
 	{ "0.9.2",
@@ -88,15 +91,21 @@ static const struct row {
 	{ "0.10 with a rank and a salt",
 	  "[\"chatcmpl-1\",#17,nil,nil,nil," PARAMS ",nil,2,1700000000.25,nil,\"chatcmp\",7,3,0,-5]",
 	  "chatcmpl-1 prompt 17 at 1700000000250000000 client 3 max 300 n 2" },
-	{ "0.11 with an adapter",
+	{ "0.10.2 with an adapter",
 	  "[\"chatcmpl-1\",#17,nil," PARAMS ",nil,2,1700000000.25,[\"lora\",1,\"/path\"],nil,nil,nil,3,0,0,"
 	  "{traceparent:\"00-1-2-00\"}]",
 	  "chatcmpl-1 prompt 17 at 1700000000250000000 client 3 max 300 n 2" },
-	{ "0.15, 17 fields",
+	{ "0.13",
+	  "[\"chatcmpl-1\",#17,nil," PARAMS ",nil,2,1700000000.25,nil,nil,nil,nil,3,0,0,nil]",
+	  "chatcmpl-1 prompt 17 at 1700000000250000000 client 3 max 300 n 2" },
+	{ "0.14",
+	  "[\"chatcmpl-1-0a1b2c3d\",#17,nil," PARAMS ",nil,2,1700000000.25,nil,nil,nil,nil,3,0,0,nil,\"chatcmpl-1\"]",
+	  "chatcmpl-1-0a1b2c3d of chatcmpl-1 prompt 17 at 1700000000250000000 client 3 max 300 n 2" },
+	{ "0.17, 17 fields",
 	  "[\"chatcmpl-1-0a1b2c3d\",#17,nil," PARAMS ",nil,1700000000.25,nil,nil,nil,nil,3,0,0,nil,F,"
 	  "\"chatcmpl-1\",nil]",
 	  "chatcmpl-1-0a1b2c3d of chatcmpl-1 prompt 17 at 1700000000250000000 client 3 max 300 n 2" },
-	{ "20 fields",
+	{ "0.22, 20 fields",
 	  "[\"chatcmpl-1-0a1b2c3d\",#17,nil," PARAMS ",nil,1700000000.25,nil,nil,nil,nil,nil,3,0,0,nil,F,"
 	  "\"chatcmpl-1\",nil,nil,F]",
 	  "chatcmpl-1-0a1b2c3d of chatcmpl-1 prompt 17 at 1700000000250000000 client 3 max 300 n 2" },
@@ -488,6 +497,8 @@ static void read_outputs(struct text *t, const void *p, size_t len)
 		}
 		if (o.utility)
 			say(t, " utility");
+		if (o.wave)
+			say(t, " wave");
 		while (vllm_msg_next_id(&o.finished, &id))
 			say_id(t, " done ", id);
 		say_flags(t, o.flags);
@@ -503,32 +514,37 @@ static void read_outputs(struct text *t, const void *p, size_t len)
 #define GOT(row) "2 @77500000000 1:" row
 
 static const struct row outputs[] = {
-	{ "0.7", "[[[\"a\",[5],nil,nil,nil,nil],[\"b\",#2,nil,nil,1,nil]],{num_running_reqs:2,num_waiting_reqs:3}]",
+	{ "0.7.0", "[[[\"a\",[5],nil,nil,nil,nil],[\"b\",#2,nil,nil,1,nil]],{num_running_reqs:2,num_waiting_reqs:3}]",
 	  "-1 @0 2: a; b +2 end 1/0; stats run 2 wait 3" },
+	{ "0.7.3", "[[[\"a\",[5],nil,nil,nil,nil," TIMES "]],{num_running_reqs:2,gpu_cache_usage:0.5},77.5,nil]",
+	  "-1 @77500000000 1: a Q@1250000000 S@1500000000; stats run 2 kv 0.5" },
+	{ "0.7.3, reply to a utility", "[[],nil,77.5,[5,nil,nil]]", "-1 @77500000000 0: utility" },
 	{ "0.8", OUT("[\"a\",[5],nil,nil,nil,nil," TIMES "]"), GOT(" a Q@1250000000 S@1500000000;") },
 	{ "0.8, end by a token", OUT("[\"a\",[5],nil,nil,0,5,nil]"), GOT(" a end 0/1;") },
-	{ "8 fields", OUT("[\"a\",[5],nil,nil,1,nil," TIMES ",{kv:1}]"), GOT(" a end 1/0 Q@1250000000 S@1500000000;") },
-	{ "9 fields", OUT("[\"a\",[5],nil,nil,nil,nil,nil,nil,32]"), GOT(" a cached 32;") },
-	{ "9 fields, end", OUT("[\"a\",[5],nil,nil,0,\"text\",nil,nil,32]"), GOT(" a end 0/2 cached 32;") },
+	{ "8 fields, seen nowhere", OUT("[\"a\",[5],nil,nil,1,nil," TIMES ",{kv:1}]"), GOT(" a end 1/0 Q@1250000000 S@1500000000;") },
+	{ "0.9.0", OUT("[\"a\",[5],nil,nil,nil,nil,nil,nil,32]"), GOT(" a cached 32;") },
+	{ "0.9.0, end", OUT("[\"a\",[5],nil,nil,0,\"text\",nil,nil,32]"), GOT(" a end 0/2 cached 32;") },
 	{ "9 fields, found by type", OUT("[\"a\",[5],nil,nil,nil,1,nil," TIMES ",nil]"),
 	  GOT(" a end 1/0 Q@1250000000 S@1500000000;") },
-	{ "0.9", OUT("[\"a\",[5],nil,nil,nil,nil,nil," TIMES ",nil,32]"), GOT(" a cached 32 Q@1250000000 S@1500000000;") },
-	{ "0.9, end", OUT("[\"a\",[5],nil,nil,nil,0,5,nil,nil,0]"), GOT(" a end 0/1 cached 0;") },
-	{ "0.9, abort", OUT("[\"a\",[],nil,nil,nil,2,nil,nil,nil,0]"), GOT(" a +0 end 2/0 cached 0;") },
-	{ "0.9, pooling", OUT("[\"a\",[],nil,nil,[\"float32\",[4],!16],0,nil,nil,nil,0]"), GOT(" a +0 end 0/0 cached 0;") },
-	{ "0.9, logprobs", OUT("[\"a\",[5]," LOGPROBS ",[[\"int32\",[1],!4],1,2],nil,nil,nil,nil,nil,32]"), GOT(" a cached 32;") },
+	{ "0.9.2", OUT("[\"a\",[5],nil,nil,nil,nil,nil," TIMES ",nil,32]"), GOT(" a cached 32 Q@1250000000 S@1500000000;") },
+	{ "0.9.2, end", OUT("[\"a\",[5],nil,nil,nil,0,5,nil,nil,0]"), GOT(" a end 0/1 cached 0;") },
+	{ "0.9.2, abort", OUT("[\"a\",[],nil,nil,nil,2,nil,nil,nil,0]"), GOT(" a +0 end 2/0 cached 0;") },
+	{ "0.9.2, pooling", OUT("[\"a\",[],nil,nil,[\"float32\",[4],!16],0,nil,nil,nil,0]"), GOT(" a +0 end 0/0 cached 0;") },
+	{ "0.9.2, logprobs", OUT("[\"a\",[5]," LOGPROBS ",[[\"int32\",[1],!4],1,2],nil,nil,nil,nil,nil,32]"), GOT(" a cached 32;") },
 	{ "10 fields, found by type", OUT("[\"a\",[5],nil,nil,1,nil," TIMES ",nil,7,nil]"),
 	  GOT(" a end 1/0 cached 7 Q@1250000000 S@1500000000;") },
-	{ "0.11", OUT("[\"a\",[5],nil,nil,nil,nil,nil," TIMES ",nil,nil,32]"), GOT(" a cached 32 Q@1250000000 S@1500000000;") },
-	{ "0.14", OUT("[\"a\",[5],nil,nil,nil,nil,nil,nil,nil,{traceparent:\"x\"},32,8,nil,0]"), GOT(" a cached 32;") },
+	{ "0.10.2", OUT("[\"a\",[5],nil,nil,nil,nil,nil," TIMES ",nil,nil,32]"), GOT(" a cached 32 Q@1250000000 S@1500000000;") },
+	{ "0.13", OUT("[\"a\",[5],nil,nil,nil,nil,nil,nil,nil,nil,32,9]"), GOT(" a cached 32;") },
+	{ "0.14", OUT("[\"a\",[5],nil,nil,nil,nil,nil,nil,nil,nil,32,nil,9]"), GOT(" a cached 32;") },
+	{ "0.17", OUT("[\"a\",[5],nil,nil,nil,nil,nil,nil,nil,{traceparent:\"x\"},32,8,nil,0]"), GOT(" a cached 32;") },
 	{ "not yet known how many are cached", OUT("[\"a\",[5],nil,nil,nil,nil,nil,nil,nil,nil,-1,0,nil,0]"), GOT(" a;") },
-	{ "0.18, prefill", OUT("[\"a\",[5],nil,nil,nil,nil,nil," TIMES ",nil,nil," PREFILL ",nil,0]"),
+	{ "0.22, prefill", OUT("[\"a\",[5],nil,nil,nil,nil,nil," TIMES ",nil,nil," PREFILL ",nil,0]"),
 	  GOT(" a cached 32 prefill 40=8+32(32,0) Q@1250000000 S@1500000000;") },
-	{ "0.18, decode", OUT("[\"a\",#3,nil,nil,nil,nil,nil,nil,nil,nil,nil,nil,0]"), GOT(" a +3;") },
-	{ "0.18, NaNs are not cached tokens", OUT("[\"a\",[5],nil,nil,nil,nil,nil,nil,nil,nil,nil,nil,9]"), GOT(" a;") },
-	{ "14 fields, prefill", OUT("[\"a\",[5],nil,nil,nil,nil,nil,nil,nil,nil,nil," PREFILL ",nil,0]"),
+	{ "0.22, decode", OUT("[\"a\",#3,nil,nil,nil,nil,nil,nil,nil,nil,nil,nil,0]"), GOT(" a +3;") },
+	{ "0.22, NaNs are not cached tokens", OUT("[\"a\",[5],nil,nil,nil,nil,nil,nil,nil,nil,nil,nil,9]"), GOT(" a;") },
+	{ "0.26, prefill", OUT("[\"a\",[5],nil,nil,nil,nil,nil,nil,nil,nil,nil," PREFILL ",nil,0]"),
 	  GOT(" a cached 32 prefill 40=8+32(32,0);") },
-	{ "14 fields, transfers", OUT("[\"a\",[5],nil,nil,nil,nil,nil,nil,{num_blocks:1},{x:1},{traceparent:\"x\"}," PREFILL
+	{ "0.26, transfers", OUT("[\"a\",[5],nil,nil,nil,nil,nil,nil,{num_blocks:1},{x:1},{traceparent:\"x\"}," PREFILL
 	  ",[\"uint8\",[1],!1],0]"), GOT(" a cached 32 prefill 40=8+32(32,0);") },
 	{ "0.32, prefill", OUT("[\"a\",[5],nil,nil,nil,nil,nil," TIMES ",nil,nil,nil," PREFILL ",nil,0,nil,nil,0,nil]"),
 	  GOT(" a cached 32 prefill 40=8+32(32,0) Q@1250000000 S@1500000000;") },
@@ -546,6 +562,7 @@ static const struct row outputs[] = {
 	  "{x:[1],type:2,timestamp:2}],nil,0]"), GOT(" a cached 0 ?@1250000000 Q@0 S@2000000000;") },
 	{ "prefill of newer kind", OUT("[\"a\",[5],nil,nil,nil,nil,nil,nil,nil,nil,{num_cached_tokens:9,num_cache_creation_tokens:"
 	  "3,other:[1],num_computed_tokens:\"x\"},nil,0]"), GOT(" a cached 9 prefill -1=-1+9(-1,-1);") },
+	{ "a transfer's parameters are no statistics", OUT("[\"a\",[5],nil,nil,nil,nil,nil,nil," PREFILL ",nil,nil,nil,0]"), GOT(" a;") },
 	{ "tokens that are no list", OUT("[\"a\",!4,nil,nil,nil,1,nil,nil,nil,0]"), GOT(" a +-1 end 1/0 cached 0 shape;") },
 	{ "neither layout fits", OUT("[\"a\",[5],nil,nil,\"x\",\"y\",nil,nil,nil,0]"), GOT(" a shape;") },
 	{ "no layout at all", OUT("[\"a\",[5],nil]"), GOT(" a shape;") },
@@ -570,8 +587,8 @@ static const struct row outputs[] = {
 	  "iteration_details:[1],spec_decoding_stats:\"x\",cudagraph_stats:{num_unpadded_tokens:nil}},77.5,nil]",
 	  "0 @77500000000 0: stats" },
 	{ "a reply to a utility", "[0,[],nil,77.5,[5,nil,[\"x\",5]],nil,nil,nil]", "0 @77500000000 0: utility" },
-	{ "end of a wave", "[0,[],nil,77.5,nil,nil,3,nil]", "0 @77500000000 0: utility" },
-	{ "start of a wave", "[0,[],nil,77.5,nil,nil,nil,4]", "0 @77500000000 0: utility" },
+	{ "end of a wave", "[0,[],nil,77.5,nil,nil,3,nil]", "0 @77500000000 0: wave" },
+	{ "start of a wave", "[0,[],nil,77.5,nil,nil,nil,4]", "0 @77500000000 0: wave" },
 	{ "notices", "[0,[],nil,77.5,nil,nil,nil,nil,[1]]", "0 @77500000000 0:" },
 	{ "requests that ended", "[1,[],nil,77.5,nil,[\"a\",\"b\"],nil,nil,nil]", "1 @77500000000 0: done a done b" },
 	{ "log stats are off", "[0,[],nil,77.5,nil,nil,nil,nil]", "0 @77500000000 0:" },
