@@ -401,7 +401,7 @@ static const char *back_value(const char *lo, const char *p)
 		return back_container(lo, p);
 	while (p > lo && is_plain(p[-1]))
 		p--;
-	return p == lo || p == start ? NULL : p;
+	return p == start ? NULL : p;
 }
 
 /* Where the key of the member that ends at p begins, given where its value does. */

@@ -90,6 +90,7 @@ static const struct request_row {
 	{ "nested", TL_API_CHAT, "{\"a\":{\"max_tokens\":5,\"model\":\"x\"},\"b\":[{\"stream\":true}],\"n\":3}",
 	  "", -1, -1, 3 },
 	{ "nested, last", TL_API_CHAT, "{\"n\":3,\"b\":[{\"stream\":true}],\"a\":{\"max_tokens\":5}}", "", -1, -1, 3 },
+	{ "a key that ends like one", TL_API_CHAT, "{\"a\\\"n\":7,\"b\\\\\\\"stream\":true}", "", -1, -1, 0 },
 	{ "escapes", TL_API_CHAT, "{\"model\":\"a\\/b\\\\c\\\"d\\u0041\\u00e9\\n\",\"n\":1}", "a/b\\c\"dA??", -1, -1, 1 },
 	{ "backslashes before quotes", TL_API_CHAT, "{\"prompt\":\"\\\\\",\"model\":\"m\\\\\",\"x\":\"\\\\\\\"\",\"n\":4}",
 	  "m\\", -1, -1, 4 },
@@ -162,7 +163,9 @@ static void test_llmapi_request__finds_facts_behind_a_long_prompt(void **state)
 	/* a prompt that is itself JSON, escaped */
 	while (strlen(body) < LEN)
 		strcat(body + strlen(body), "{\\\"max_tokens\\\": 5, \\\"n\\\": 7, \\\"stream\\\": false}, ");
-	strcat(body + LEN, "\"}],\"temperature\":0.7,\"stream\":true,\"max_tokens\":64}");
+	/* and behind it strings that look like the ends of others */
+	strcat(body + LEN, "\"}],\"max_tokens\":64,\"stream\":true,\"user\":\"\\\"a\\\\\","
+	       "\"stop\":[\"\\\"}\",\"],\\\"n\\\":3\"],\"temperature\":0.7}");
 	in = cut(body, HEAD, TAIL);
 	check_request(&want, &in, true);
 	free((char *)in.data);

@@ -91,6 +91,7 @@ static const struct row rows[] = {
 	{ "no space behind the colon", "data:a\n\n", "a|" },
 	{ "only one space is taken", "data:  a\n\n", " a|" },
 	{ "crlf", "data: a\r\n\r\ndata: b\r\n\r\n", "a|b|" },
+	{ "crlf, several lines", "data: a\r\ndata: b\r\nevent: e\r\n\r\n", "e=a\nb|" },
 	{ "cr", "data: a\r\rdata: b\r\r", "a|b|" },
 	{ "mixed line ends", "data: a\rdata: b\n\r\ndata: c\r\n\n", "a\nb|c|" },
 	{ "several lines", "data: a\ndata: b\ndata: c\n\n", "a\nb\nc|" },
@@ -251,6 +252,30 @@ static void test_sse__long_line_is_one_event(void **state)
 	free(in);
 }
 
+size_t __sanitizer_get_current_allocated_bytes(void);	/* unit tests have the sanitizer */
+
+/* Of a line without end, only what is kept takes memory. */
+static void test_sse__endless_line_takes_little_memory(void **state)
+{
+	enum { HEAD = 4096, TAIL = 1024 };
+	struct sse *s = sse__new(HEAD, TAIL);
+	struct trace t = { .n = 0 };
+	size_t before = __sanitizer_get_current_allocated_bytes();
+	char x[600];
+
+	(void)state;
+	memset(x, 'x', sizeof(x));
+	sse__feed(s, "data: ", 6, on_event, &t);
+	for (int i = 0; i < 10000; i++) {
+		sse__feed(s, x, 1 + i % sizeof(x), on_event, &t);
+		assert_true(__sanitizer_get_current_allocated_bytes() < before + HEAD + 2 * TAIL + 500);
+	}
+	sse__feed(s, "\n\n", 2, on_event, &t);
+	assert_int_equal(t.n, 1);
+	assert_int_equal(__sanitizer_get_current_allocated_bytes(), before);
+	sse__free(s);
+}
+
 static void test_sse__long_event_name_is_cut(void **state)
 {
 	char in[400] = "event: ", want[80] = "";
@@ -326,6 +351,7 @@ int main(void)
 		cmocka_unit_test(test_sse__no_head_and_no_tail),
 		cmocka_unit_test(test_sse__whole_events_are_not_copied),
 		cmocka_unit_test(test_sse__long_line_is_one_event),
+		cmocka_unit_test(test_sse__endless_line_takes_little_memory),
 		cmocka_unit_test(test_sse__long_event_name_is_cut),
 		cmocka_unit_test(test_sse__counts_comments),
 		cmocka_unit_test(test_sse__survives_oom),
