@@ -18,6 +18,15 @@ int len_class(const struct rec_count *tokens)
 	return c;
 }
 
+const char *const prefix_class_names[N_PREFIX_CLASSES] = { "warm", "cold", "unknown" };
+
+enum prefix_class prefix_class(const struct rec_request *r)
+{
+	if (r->cached.prov == PROV_NONE)
+		return PREFIX_UNKNOWN;
+	return r->cached.n ? PREFIX_WARM : PREFIX_COLD;
+}
+
 bool chunk_is_token(const struct rec_chunk *c)
 {
 	const uint32_t no_token = TL_CHUNK_ROLE | TL_CHUNK_FINISH | TL_CHUNK_USAGE |

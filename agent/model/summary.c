@@ -12,14 +12,15 @@
 struct req_row {
 	struct req_metrics m;
 	int in_class, out_class;
+	enum prefix_class prefix;
 	bool counted; /* error responses are not */
-	size_t token_gaps, chunk_gaps; /* how many */
+	size_t token_gaps, chunk_gaps, deliveries; /* how many */
 };
 
 struct work {
 	const struct model_view *v;
 	struct req_row *rows;
-	uint64_t *token_gaps, *chunk_gaps;
+	uint64_t *token_gaps, *chunk_gaps, *deliveries;
 	uint64_t *scratch;
 	struct span {
 		uint64_t t0, t1;
@@ -32,6 +33,7 @@ static void work__free(struct work *w)
 	free(w->rows);
 	free(w->token_gaps);
 	free(w->chunk_gaps);
+	free(w->deliveries);
 	free(w->scratch);
 	free(w->lost);
 }
@@ -140,25 +142,37 @@ static uint64_t *gaps__new(size_t n)
 	return malloc((n ? n : 1) * sizeof(uint64_t));
 }
 
-static int collect_requests(struct work *w, struct summary *ret)
+/* Room for all that collect_requests will find. */
+static int make_room(struct work *w)
 {
 	const struct model_view *v = w->v;
-	size_t max_token = 0, max_chunk = 0, n_token = 0, n_chunk = 0;
+	size_t token = 0, chunk = 0, delivery = 0, scratch = v->n_requests;
 
 	for (size_t i = 0; i < v->n_requests; i++) {
 		const struct rec_request *r = &v->requests[i];
 
-		max_chunk += r->n_chunks;
+		chunk += r->n_chunks;
+		delivery += request_delivery_max(v, r);
 		for (size_t j = 0; j < r->n_seqs; j++)
-			max_token += v->seqs[r->seqs[j]].n_visits;
+			token += v->seqs[r->seqs[j]].n_visits;
 	}
+	scratch = token > scratch ? token : scratch;
+	scratch = chunk > scratch ? chunk : scratch;
+	scratch = delivery > scratch ? delivery : scratch;
 	w->rows = calloc(v->n_requests ? v->n_requests : 1, sizeof(*w->rows));
-	w->token_gaps = gaps__new(max_token);
-	w->chunk_gaps = gaps__new(max_chunk);
-	w->scratch = gaps__new(max_token > max_chunk	   ? max_token
-			       : max_chunk > v->n_requests ? max_chunk
-							   : v->n_requests);
-	if (!w->rows || !w->token_gaps || !w->chunk_gaps || !w->scratch)
+	w->token_gaps = gaps__new(token);
+	w->chunk_gaps = gaps__new(chunk);
+	w->deliveries = gaps__new(delivery);
+	w->scratch = gaps__new(scratch);
+	return w->rows && w->token_gaps && w->chunk_gaps && w->deliveries && w->scratch ? 0 : -ENOMEM;
+}
+
+static int collect_requests(struct work *w, struct summary *ret)
+{
+	const struct model_view *v = w->v;
+	size_t n_token = 0, n_chunk = 0, n_delivery = 0;
+
+	if (make_room(w))
 		return -ENOMEM;
 	for (size_t i = 0; i < v->n_requests; i++) {
 		const struct rec_request *r = &v->requests[i];
@@ -167,6 +181,7 @@ static int collect_requests(struct work *w, struct summary *ret)
 		request_metrics(v, r, &row->m);
 		row->in_class = len_class(&r->prompt);
 		row->out_class = len_class(&r->output);
+		row->prefix = prefix_class(r);
 		row->counted = r->state != REQ_ERROR;
 		if (!row->counted)
 			continue;
@@ -175,8 +190,10 @@ static int collect_requests(struct work *w, struct summary *ret)
 							 w->token_gaps + n_token + row->token_gaps,
 							 ret);
 		row->chunk_gaps = chunk_gaps(w, r, w->chunk_gaps + n_chunk, ret);
+		row->deliveries = request_delivery(v, r, w->deliveries + n_delivery);
 		n_token += row->token_gaps;
 		n_chunk += row->chunk_gaps;
+		n_delivery += row->deliveries;
 	}
 	return 0;
 }
@@ -248,8 +265,10 @@ static void fill_row(struct work *w, const bool *chosen, const struct summary_ro
 	metric_dist(w, chosen, offsetof(struct req_metrics, e2e_ns), &ret->e2e);
 	metric_dist(w, chosen, offsetof(struct req_metrics, queue_ns), &ret->queue);
 	metric_dist(w, chosen, offsetof(struct req_metrics, prefill_ns), &ret->prefill);
+	metric_dist(w, chosen, offsetof(struct req_metrics, before_submit_ns), &ret->frontend);
 	gap_dist(w, chosen, w->token_gaps, offsetof(struct req_row, token_gaps), &ret->itl_token);
 	gap_dist(w, chosen, w->chunk_gaps, offsetof(struct req_row, chunk_gaps), &ret->itl_chunk);
+	gap_dist(w, chosen, w->deliveries, offsetof(struct req_row, deliveries), &ret->delivery);
 }
 
 static int fill_rows(struct work *w, struct summary *ret)
@@ -269,6 +288,11 @@ static int fill_rows(struct work *w, struct summary *ret)
 		for (size_t i = 0; i < n; i++)
 			chosen[i] = w->rows[i].counted && w->rows[i].out_class == c;
 		fill_row(w, chosen, &ret->all, &ret->by_output[c]);
+	}
+	for (int c = 0; c < N_PREFIX_CLASSES; c++) {
+		for (size_t i = 0; i < n; i++)
+			chosen[i] = w->rows[i].counted && w->rows[i].prefix == (enum prefix_class)c;
+		fill_row(w, chosen, &ret->all, &ret->by_prefix[c]);
 	}
 	free(chosen);
 	return 0;

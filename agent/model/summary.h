@@ -14,8 +14,8 @@ struct dist {
 /* Metrics of one request, derived from its points (doc/metrics.md). -1: not known. */
 struct req_metrics {
 	int64_t ttft_ns, tpot_ns, e2e_ns, queue_ns, prefill_ns, decode_ns;
-	int64_t before_submit_ns;	/* req_last_byte -> submit: parse, template, tokenize */
-	int64_t delivery_ns;		/* first_token_engine -> first_token_wire */
+	int64_t before_submit_ns;	/* front end: req_last_byte -> submit: parse, template, tokenize */
+	int64_t delivery_ns;		/* of the first token: first_token_engine -> first_token_wire */
 	uint8_t queue_prov;		/* PROV_INFERRED when submit was not seen */
 	uint8_t tpot_prov;
 };
@@ -28,6 +28,11 @@ uint64_t request_first_ns(const struct rec_request *r);
 uint64_t request_last_ns(const struct rec_request *r);
 bool request_is_streamed(const struct rec_request *r);
 
+/* Engine's output -> write, token by token (delivery.c). ret has room for request_delivery_max().
+ * Returns how many tokens could be told. */
+size_t request_delivery_max(const struct model_view *v, const struct rec_request *r);
+size_t request_delivery(const struct model_view *v, const struct rec_request *r, uint64_t *ret);
+
 /* Is this a token as far as the wire can tell? EMPTY alone counts: a token without text. */
 bool chunk_is_token(const struct rec_chunk *c);
 
@@ -36,21 +41,32 @@ enum { N_LEN_CLASSES = 6 };
 extern const char *const len_class_names[N_LEN_CLASSES];
 int len_class(const struct rec_count *tokens);
 
+/* Was part of the prompt in the prefix cache? The two are never averaged without saying so. */
+enum prefix_class { PREFIX_WARM, PREFIX_COLD, PREFIX_UNKNOWN, N_PREFIX_CLASSES };
+extern const char *const prefix_class_names[N_PREFIX_CLASSES];
+enum prefix_class prefix_class(const struct rec_request *r);
+
 struct summary_row {
-	struct dist ttft, tpot, itl_token, itl_chunk, e2e, queue, prefill;
+	struct dist ttft, tpot, itl_token, itl_chunk, e2e, queue, prefill, frontend, delivery;
 	size_t n_requests;
 };
 
 struct summary {
 	struct summary_row all;
 	struct summary_row by_input[N_LEN_CLASSES], by_output[N_LEN_CLASSES];
+	struct summary_row by_prefix[N_PREFIX_CLASSES];
 	double tok_per_s_wall, tok_per_s_busy;	/* < 0: not known */
 	uint64_t output_tokens, prompt_tokens, cached_tokens;
 	uint64_t busy_ns, wall_ns;	/* busy: union of the steps' intervals (or of requests) */
 	bool busy_from_steps;
 	/* Batch size: by step, weighted by time; and over time in up to 60 equal bins. */
 	struct { uint32_t p50, max; double mean; } batch;
-	struct { uint64_t t0_ns; double mean_members, mean_tokens, busy_pct; uint32_t n_steps; } bins[60];
+	struct {
+		uint64_t t0_ns;
+		double mean_members, mean_tokens, busy_pct;
+		double kv_pct, running, waiting;	/* means of what engines say; < 0: nothing */
+		uint32_t n_steps;
+	} bins[60];
 	size_t n_bins;
 	size_t n_state[5];		/* by enum req_state */
 	uint64_t steps_seen, steps_with_members;
@@ -63,5 +79,20 @@ struct summary {
 };
 /* Returns 0 or -ENOMEM. */
 int summarise(const struct model_view *v, struct summary *ret);
+
+/* A level that an engine says at the end of each step, weighted by how long the step took. */
+struct level {
+	bool known;
+	uint32_t p50, max;
+};
+/* What an engine says of its scheduler. -1: it does not. */
+struct scheduler_summary {
+	struct level kv_ppm, running, waiting;
+	int64_t prefix_queries, prefix_hits;	/* tokens of prompts first scheduled; found in the cache */
+	int64_t preemptions;	/* said, or inferred from steps */
+	int64_t drafted, accepted;	/* speculative tokens */
+};
+/* `engine`: index into the model's engines. Returns 0 or -ENOMEM. */
+int summarise_scheduler(const struct model_view *v, uint32_t engine, struct scheduler_summary *ret);
 
 #endif

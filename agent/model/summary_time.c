@@ -84,7 +84,21 @@ static uint64_t max_u64(uint64_t a, uint64_t b)
 
 struct bin_sums {
 	double step_ns, busy_ns, members, tokens;
+	double kv_ns, kv_pct, queues_ns, running, waiting; /* of steps of which the engine says them */
 };
+
+static void add_stats(struct bin_sums *b, const struct rec_step *s, double ns)
+{
+	if (s->stats & TL_STATS_KV) {
+		b->kv_ns += ns;
+		b->kv_pct += ns * s->kv_ppm / 1e4;
+	}
+	if (s->stats & TL_STATS_QUEUES) {
+		b->queues_ns += ns;
+		b->running += ns * s->running;
+		b->waiting += ns * s->waiting;
+	}
+}
 
 static void add_to_bins(const struct model_view *v, const struct rec_step *s, uint64_t fresh_ns,
 			uint64_t width, struct bin_sums *sums, struct summary *ret)
@@ -105,6 +119,7 @@ static void add_to_bins(const struct model_view *v, const struct rec_step *s, ui
 		sums[bin].busy_ns += to > fresh ? (double)(to - fresh) : 0;
 		sums[bin].members += (double)(to - from) * s->n_members;
 		sums[bin].tokens += (double)(to - from) * s->n_tokens;
+		add_stats(&sums[bin], s, (double)(to - from));
 	}
 }
 
@@ -119,6 +134,9 @@ static void finish_bins(const struct bin_sums *sums, uint64_t width, size_t n_en
 			ret->bins[i].mean_tokens = b->tokens / b->step_ns;
 		}
 		ret->bins[i].busy_pct = 100.0 * b->busy_ns / ((double)width * (double)n_engines);
+		ret->bins[i].kv_pct = b->kv_ns > 0 ? b->kv_pct / b->kv_ns : -1;
+		ret->bins[i].running = b->queues_ns > 0 ? b->running / b->queues_ns : -1;
+		ret->bins[i].waiting = b->queues_ns > 0 ? b->waiting / b->queues_ns : -1;
 	}
 }
 

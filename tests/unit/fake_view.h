@@ -60,8 +60,10 @@ static inline void fake__free(struct fake *f)
 		free(f->reqs[i].chunks);
 		free(f->reqs[i].seqs);
 	}
-	for (size_t i = 0; i < f->v.n_seqs; i++)
+	for (size_t i = 0; i < f->v.n_seqs; i++) {
 		free(f->seqs[i].visits);
+		free(f->seqs[i].preemptions);
+	}
 	free(f);
 }
 
@@ -161,13 +163,41 @@ static inline void fake_step(struct fake *f, double t0_ms, double t1_ms)
 	fake_end(f, t1_ms);
 }
 
+/* What the engine says at the end of the last step. */
+static inline void fake_stats(struct fake *f, double kv_pct, uint32_t running, uint32_t waiting)
+{
+	struct rec_step *st = &f->steps[f->v.n_steps - 1];
+
+	st->stats = TL_STATS_KV | TL_STATS_QUEUES;
+	st->kv_ppm = (uint32_t)(kv_pct * 1e4 + 0.5);
+	st->running = running;
+	st->waiting = waiting;
+}
+
+/* resumed_ms <= at_ms: not in the recording */
+static inline void fake_preempt(struct fake *f, uint32_t seq, double at_ms, double resumed_ms,
+				uint32_t lost)
+{
+	struct rec_sequence *s = &f->seqs[seq];
+
+	s->preemptions = realloc(s->preemptions, (s->n_preemptions + 1) * sizeof(*s->preemptions));
+	if (!s->preemptions)
+		abort();
+	s->preemptions[s->n_preemptions++] = (struct rec_preemption){
+		.at_ns = fake_ns(at_ms), .resumed_ns = resumed_ms > at_ms ? fake_ns(resumed_ms) : 0,
+		.lost_tokens = lost, .prov = PROV_REPORTED,
+	};
+}
+
 /* Puts a sequence into the last step. 'p': prefill of n tokens, no output; 'P': its last part, with
- * the first token; 'd': decode of n tokens, all of them output. */
+ * the first token; 'a' and 'A': the same of what it computes again; 'd': decode of n tokens, all of
+ * them output. */
 static inline void fake_member(struct fake *f, uint32_t seq, char what, uint32_t n)
 {
 	struct rec_sequence *s = &f->seqs[seq];
 	struct rec_step *st = &f->steps[f->v.n_steps - 1];
-	uint16_t n_out = what == 'd' ? (uint16_t)n : what == 'P';
+	uint16_t n_out = what == 'd' ? (uint16_t)n : what == 'P' || what == 'A';
+	bool again = what == 'a' || what == 'A';
 	uint8_t phase = what == 'd' ? TL_DECODE : TL_PREFILL;
 	struct rec_request *r = s->req ? &f->reqs[s->req - 1] : NULL;
 
@@ -181,11 +211,12 @@ static inline void fake_member(struct fake *f, uint32_t seq, char what, uint32_t
 		abort();
 	s->visits[s->n_visits++] = (struct rec_visit){
 		.step = (uint32_t)f->v.n_steps - 1, .n_tokens = n, .n_out = n_out, .phase = phase,
+		.again = again,
 	};
 	if (!s->begin_ns)
 		s->begin_ns = st->t0_ns;
 	s->n_out += n_out;
-	*(phase == TL_DECODE ? &s->n_decode : &s->n_prefill) += n;
+	*(again ? &s->n_again : phase == TL_DECODE ? &s->n_decode : &s->n_prefill) += n;
 	if (!r)
 		return;
 	if (!r->at_ns[P_PREFILL_START] && phase == TL_PREFILL) {

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an engine's scheduler says of itself, over a whole recording. */
+#include "model/summary.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* A level and for how long it held: that of the step at whose end it was said. */
+struct held {
+	uint32_t level;
+	uint64_t ns;
+};
+
+static int by_level(const void *a, const void *b)
+{
+	const struct held *x = a, *y = b;
+
+	return (x->level > y->level) - (x->level < y->level);
+}
+
+/* Half of the time was spent at the median or below. */
+static void level_of(struct held *h, size_t n, struct level *ret)
+{
+	uint64_t total = 0, sum = 0;
+
+	if (!n)
+		return;
+	qsort(h, n, sizeof(*h), by_level);
+	for (size_t i = 0; i < n; i++)
+		total += h[i].ns;
+	for (size_t i = 0; i < n && !ret->known; i++) {
+		sum += h[i].ns;
+		if (sum >= total - total / 2)
+			*ret = (struct level){ true, h[i].level, h[n - 1].level };
+	}
+}
+
+enum which { KV, RUNNING, WAITING };
+
+static void find_level(const struct model_view *v, uint32_t engine, enum which which, struct held *h,
+		       struct level *ret)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < v->n_steps; i++) {
+		const struct rec_step *s = &v->steps[i];
+
+		if (s->engine != engine || !(s->stats & (which == KV ? TL_STATS_KV : TL_STATS_QUEUES)))
+			continue;
+		h[n++] = (struct held){
+			.level = which == KV ? s->kv_ppm : which == RUNNING ? s->running : s->waiting,
+			.ns = s->t1_ns > s->t0_ns ? s->t1_ns - s->t0_ns : 1,
+		};
+	}
+	level_of(h, n, ret);
+}
+
+static void add(int64_t *sum, int64_t n)
+{
+	*sum = (*sum < 0 ? 0 : *sum) + n;
+}
+
+/* Those that its sequences tell of: a victim says it with its next output. */
+static int64_t preemptions_of_sequences(const struct model_view *v, uint32_t engine)
+{
+	int64_t n = 0;
+
+	for (size_t i = 0; i < v->n_seqs; i++)
+		for (size_t k = 0; v->seqs[i].engine == engine && k < v->seqs[i].n_preemptions; k++)
+			n += v->seqs[i].preemptions[k].at_ns >= v->t0_ns;
+	return n;
+}
+
+int summarise_scheduler(const struct model_view *v, uint32_t engine, struct scheduler_summary *ret)
+{
+	struct scheduler_summary s = { .prefix_queries = -1, .prefix_hits = -1, .preemptions = -1,
+				       .drafted = -1, .accepted = -1 };
+	int64_t told = preemptions_of_sequences(v, engine);
+	size_t n = 0;
+
+	for (size_t i = 0; i < v->n_steps; i++) {
+		const struct rec_step *st = &v->steps[i];
+
+		if (st->engine != engine || !st->stats)
+			continue;
+		n++;
+		add(&s.preemptions, st->preempted);
+		if (st->stats & TL_STATS_PREFIX) {
+			add(&s.prefix_queries, st->prefix_queries);
+			add(&s.prefix_hits, st->prefix_hits);
+		}
+		if (st->stats & TL_STATS_SPEC) {
+			add(&s.drafted, st->drafted);
+			add(&s.accepted, st->accepted);
+		}
+	}
+	/* Steps miss those in the middle of a prompt, sequences those that never came back. */
+	if (told > s.preemptions && told)
+		s.preemptions = told;
+	if (n) {
+		struct held *h = malloc(n * sizeof(*h));
+
+		if (!h)
+			return -ENOMEM;
+		find_level(v, engine, KV, h, &s.kv_ppm);
+		find_level(v, engine, RUNNING, h, &s.running);
+		find_level(v, engine, WAITING, h, &s.waiting);
+		free(h);
+	}
+	*ret = s;
+	return 0;
+}
