@@ -249,10 +249,8 @@ static void add_array(struct add_walk *w, struct mpin *m)
 		if (add->n_prompt < 0)
 			add->n_prompt = tensor_rows(in);
 	} else if (w->i <= 2 && add->n_prompt < 0 && mpin_array(&in, &n)) {
-		/* In second place it may also be an empty list of images. */
-		enum mpin_type type = mpin_peek(&in);
-
-		if (type == MPIN_INT || (w->i == 1 && (!n || type == MPIN_NONE)))
+		/* One token says that all are. In second place it may also be an empty list of images. */
+		if (n ? mpin_peek(&in) == MPIN_INT : w->i == 1)
 			add->n_prompt = n;
 	}
 	mpin_skip(m, 1);
