@@ -191,19 +191,6 @@ def without_self(text):
 	return re.sub(r'\s*"self":\s*\{[^{}]*\},?', "", text, count=1)
 
 
-def our_bpf():
-	"""Names of BPF programs in the kernel that a tokenlag process (any) holds, and links of them."""
-	ours = set()
-	for kind in ("prog", "link"):
-		p = subprocess.run(["bpftool", "-j", kind, "show"], capture_output=True, text=True,
-			env=dict(os.environ, PATH=os.environ.get("PATH", "") + ":/usr/sbin:/sbin"))
-		for o in json.loads(p.stdout or "[]"):
-			for holder in o.get("pids", []):
-				if holder.get("comm", "").startswith("tokenlag"):
-					ours.add((kind, o["id"], holder["pid"]))
-	return ours
-
-
 def bpf_ids():
 	"""Ids of all programs and links in the kernel."""
 	ids = set()
