@@ -3,7 +3,6 @@
 #include "sink/json.h"
 #include "base/jsonw.h"
 #include "base/util.h"
-#include "engine/recognise.h"
 #include "sink/json_priv.h"
 #include "sink/notes.h"
 
@@ -48,7 +47,32 @@ void json_known_count(struct jsonw *w, const char *key, uint64_t n)
 	jsonw__u64(w, n);
 }
 
-static void json_double(struct jsonw *w, const char *key, double v, bool known)
+void json_maybe_count(struct jsonw *w, const char *key, uint64_t n, bool known)
+{
+	jsonw__key(w, key);
+	if (known)
+		jsonw__u64(w, n);
+	else
+		jsonw__null(w);
+}
+
+void json_ppm_as_pct(struct jsonw *w, const char *key, uint32_t ppm, bool known)
+{
+	jsonw__key(w, key);
+	if (known)
+		jsonw__fixed(w, ppm, 4);
+	else
+		jsonw__null(w);
+}
+
+const char *json_phase(uint8_t phase, bool guess)
+{
+	if (phase == TL_PREFILL)
+		return guess ? "p?" : "p";
+	return guess ? "d?" : "d";
+}
+
+void json_double(struct jsonw *w, const char *key, double v, bool known)
 {
 	jsonw__key(w, key);
 	if (known)
@@ -57,7 +81,7 @@ static void json_double(struct jsonw *w, const char *key, double v, bool known)
 		jsonw__null(w);
 }
 
-static void write_tiers(struct jsonw *w, uint32_t tiers)
+void json_tiers(struct jsonw *w, uint32_t tiers)
 {
 	static const char *const names[] = { "T0", "T1", "T2", "T3" };
 
@@ -110,7 +134,7 @@ static void write_host(struct jsonw *w, const struct model_view *v)
 		jsonw__null(w);
 	json_str(w, "t0_utc", utc_of_start(v, utc));
 	json_ms(w, "clock_error_ms", h && h->realtime_ns ? (int64_t)h->clock_err_ns : -1);
-	write_tiers(w, h ? h->tiers : 0);
+	json_tiers(w, h ? h->tiers : 0);
 	jsonw__end_object(w);
 }
 
@@ -203,37 +227,6 @@ static void write_self(struct jsonw *w, const struct model_view *v, const struct
 	jsonw__end_object(w);
 }
 
-static void write_engines(struct jsonw *w, const struct model_view *v)
-{
-	jsonw__key(w, "engines");
-	jsonw__array(w);
-	for (size_t i = 0; i < v->n_engines; i++) {
-		const struct tl_engine *e = &v->engines[i].e;
-
-		jsonw__object(w);
-		json_known_count(w, "pid", e->hdr.tgid);
-		json_str(w, "kind", engine_kind_name(e->engine));
-		json_str(w, "version", e->version);
-		jsonw__key(w, "roles");
-		jsonw__array(w);
-		if (e->role[0])
-			jsonw__str(w, e->role);
-		jsonw__end_array(w);
-		write_tiers(w, e->tiers);
-		json_str(w, "step_source", e->step_source);
-		jsonw__key(w, "ports");
-		jsonw__array(w);
-		for (size_t p = 0; p < e->n_ports && p < ARRAY_SIZE(e->ports); p++)
-			jsonw__u64(w, e->ports[p]);
-		jsonw__end_array(w);
-		json_since(w, "exit_ms", v->engines[i].exit_ns, v->t0_ns);
-		jsonw__key(w, "io_uring");
-		jsonw__bool(w, v->engines[i].io_uring);
-		jsonw__end_object(w);
-	}
-	jsonw__end_array(w);
-}
-
 /* ---- summary ---- */
 
 static void write_dist(struct jsonw *w, const char *key, const struct dist *d)
@@ -257,6 +250,8 @@ static void write_row(struct jsonw *w, const struct summary_row *r)
 	write_dist(w, "e2e_ms", &r->e2e);
 	write_dist(w, "queue_ms", &r->queue);
 	write_dist(w, "prefill_ms", &r->prefill);
+	write_dist(w, "frontend_ms", &r->frontend);
+	write_dist(w, "delivery_ms", &r->delivery);
 }
 
 static void write_classes(struct jsonw *w, const char *key, const struct summary_row *rows)
@@ -273,6 +268,20 @@ static void write_classes(struct jsonw *w, const char *key, const struct summary
 		jsonw__end_object(w);
 	}
 	jsonw__end_array(w);
+}
+
+static void write_prefix_classes(struct jsonw *w, const struct summary_row *rows)
+{
+	jsonw__key(w, "by_prefix");
+	jsonw__object(w);
+	for (int c = 0; c < N_PREFIX_CLASSES; c++) {
+		jsonw__key(w, prefix_class_names[c]);
+		jsonw__object(w);
+		json_known_count(w, "n_requests", rows[c].n_requests);
+		write_row(w, &rows[c]);
+		jsonw__end_object(w);
+	}
+	jsonw__end_object(w);
 }
 
 static void write_batch(struct jsonw *w, const struct model_view *v, const struct summary *s)
@@ -293,6 +302,9 @@ static void write_batch(struct jsonw *w, const struct model_view *v, const struc
 		json_since(w, "t0_ms", s->bins[i].t0_ns, v->t0_ns);
 		json_double(w, "mean_members", s->bins[i].mean_members, any);
 		json_double(w, "mean_tokens", s->bins[i].mean_tokens, any);
+		json_double(w, "mean_kv_pct", s->bins[i].kv_pct, s->bins[i].kv_pct >= 0);
+		json_double(w, "mean_running", s->bins[i].running, s->bins[i].running >= 0);
+		json_double(w, "mean_waiting", s->bins[i].waiting, s->bins[i].waiting >= 0);
 		json_double(w, "busy_pct", s->bins[i].busy_pct, true);
 		json_known_count(w, "steps_begun", s->bins[i].n_steps);
 		jsonw__end_object(w);
@@ -325,6 +337,7 @@ static void write_summary(struct jsonw *w, const struct model_view *v, const str
 	write_batch(w, v, s);
 	write_classes(w, "by_input_len", s->by_input);
 	write_classes(w, "by_output_len", s->by_output);
+	write_prefix_classes(w, s->by_prefix);
 	jsonw__key(w, "definitions");
 	jsonw__object(w);
 	for (const struct definition *d = definitions; d->metric; d++)
@@ -351,6 +364,9 @@ static void write_steps(struct jsonw *w, const struct model_view *v)
 		json_pid(w, v, st->engine);
 		json_since(w, "t0_ms", st->t0_ns, v->t0_ns);
 		json_since(w, "t1_ms", st->t1_ns, v->t0_ns);
+		json_ppm_as_pct(w, "kv_pct", st->kv_ppm, st->stats & TL_STATS_KV);
+		json_maybe_count(w, "running", st->running, st->stats & TL_STATS_QUEUES);
+		json_maybe_count(w, "waiting", st->waiting, st->stats & TL_STATS_QUEUES);
 		jsonw__key(w, "members");
 		jsonw__array(w);
 		for (uint32_t j = 0; j < st->n_members; j++) {
@@ -358,7 +374,7 @@ static void write_steps(struct jsonw *w, const struct model_view *v)
 
 			jsonw__array(w);
 			jsonw__u64(w, v->seqs[m->seq].id);
-			jsonw__str(w, m->phase == TL_PREFILL ? "p" : "d");
+			jsonw__str(w, json_phase(m->phase, m->guess));
 			jsonw__u64(w, m->n_tokens);
 			jsonw__end_array(w);
 		}
@@ -383,9 +399,13 @@ int json_report(const struct model_view *v, const struct summary *s, const struc
 	write_coverage(&w, v, s);
 	if (!o->no_self)
 		write_self(&w, v, s);
-	write_engines(&w, v);
+	err = json_engines(&w, v);
+	if (err)
+		return err;
 	write_summary(&w, v, s);
-	json_requests(&w, v, o);
+	err = json_requests(&w, v, o);
+	if (err)
+		return err;
 	if (!o->no_steps)
 		write_steps(&w, v);
 	jsonw__end_object(&w);

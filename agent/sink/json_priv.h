@@ -10,8 +10,15 @@ void json_ms(struct jsonw *w, const char *key, int64_t ns);	/* < 0: null */
 void json_since(struct jsonw *w, const char *key, uint64_t ns, uint64_t t0_ns);	/* ns == 0: null */
 void json_str(struct jsonw *w, const char *key, const char *s);	/* NULL or "": null */
 void json_known_count(struct jsonw *w, const char *key, uint64_t n);
+void json_maybe_count(struct jsonw *w, const char *key, uint64_t n, bool known);
+void json_double(struct jsonw *w, const char *key, double v, bool known);
+void json_ppm_as_pct(struct jsonw *w, const char *key, uint32_t ppm, bool known);
+void json_tiers(struct jsonw *w, uint32_t tiers);
+const char *json_phase(uint8_t phase, bool guess);	/* "p", "d"; "p?" where it is inferred */
 void json_pid(struct jsonw *w, const struct model_view *v, uint32_t engine);	/* "engine_pid" */
 
-void json_requests(struct jsonw *w, const struct model_view *v, const struct json_opts *o);
+/* Return 0 or -ENOMEM. */
+int json_engines(struct jsonw *w, const struct model_view *v);
+int json_requests(struct jsonw *w, const struct model_view *v, const struct json_opts *o);
 
 #endif

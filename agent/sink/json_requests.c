@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The "requests" of the report's JSON. */
+#include "base/pct.h"
 #include "base/util.h"
 #include "sink/json_priv.h"
 #include "sink/notes.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 void json_pid(struct jsonw *w, const struct model_view *v, uint32_t engine)
 {
@@ -62,6 +65,8 @@ static void write_provenance(struct jsonw *w, const struct rec_request *r,
 		   of_difference(r, P_REQ_FIRST_BYTE, P_FIRST_TOKEN_WIRE, m->ttft_ns));
 	write_prov(w, "tpot_ms", m->tpot_ns < 0 ? PROV_NONE : m->tpot_prov);
 	write_prov(w, "e2e_ms", of_difference(r, P_REQ_FIRST_BYTE, P_DONE, m->e2e_ns));
+	write_prov(w, "frontend_ms",
+		   of_difference(r, P_REQ_LAST_BYTE, P_SUBMIT, m->before_submit_ns));
 	write_prov(w, "queue_ms", m->queue_prov);
 	write_prov(w, "prefill_ms",
 		   of_difference(r, P_PREFILL_START, P_FIRST_TOKEN_ENGINE, m->prefill_ns));
@@ -105,6 +110,7 @@ static void write_seq(struct jsonw *w, const struct rec_sequence *q, const struc
 	json_known_count(w, "n_prefill", q->n_prefill);
 	json_known_count(w, "n_decode", q->n_decode);
 	json_known_count(w, "n_out", q->n_out);
+	json_known_count(w, "n_recomputed", q->n_again);
 	write_join(w, q);
 	if (!o->no_steps) {
 		jsonw__key(w, "steps");
@@ -112,7 +118,7 @@ static void write_seq(struct jsonw *w, const struct rec_sequence *q, const struc
 		for (size_t i = 0; i < q->n_visits; i++) {
 			jsonw__array(w);
 			jsonw__u64(w, q->visits[i].step);
-			jsonw__str(w, q->visits[i].phase == TL_PREFILL ? "p" : "d");
+			jsonw__str(w, json_phase(q->visits[i].phase, q->visits[i].guess));
 			jsonw__u64(w, q->visits[i].n_tokens);
 			jsonw__end_array(w);
 		}
@@ -177,8 +183,61 @@ static void write_outcome(struct jsonw *w, const struct rec_request *r)
 	json_known_count(w, "token_chunks", r->n_chunks);
 }
 
+/* Does the engine say of this request when it was preempted? */
+static bool tells_of_preemption(const struct model_view *v, const struct rec_request *r)
+{
+	for (size_t i = 0; i < r->n_seqs; i++) {
+		const struct rec_sequence *q = &v->seqs[r->seqs[i]];
+
+		if (q->n_preemptions)
+			return true;
+		for (size_t k = 0; k < q->n_visits; k++)
+			if (v->steps[q->visits[k].step].stats)
+				return true;
+	}
+	return false;
+}
+
+static void write_preempted(struct jsonw *w, const struct model_view *v, const struct rec_request *r)
+{
+	uint64_t origin = request_first_ns(r);
+
+	jsonw__key(w, "preempted");
+	if (!tells_of_preemption(v, r)) {
+		jsonw__null(w);
+		return;
+	}
+	jsonw__array(w);
+	for (size_t i = 0; i < r->n_seqs; i++) {
+		const struct rec_sequence *q = &v->seqs[r->seqs[i]];
+
+		for (size_t k = 0; k < q->n_preemptions; k++) {
+			const struct rec_preemption *p = &q->preemptions[k];
+
+			jsonw__object(w);
+			json_since(w, "at_ms", p->at_ns, origin);
+			json_known_count(w, "lost_tokens", p->lost_tokens);
+			json_ms(w, "parked_ms",
+				p->resumed_ns >= p->at_ns ? (int64_t)(p->resumed_ns - p->at_ns) : -1);
+			json_str(w, "provenance", provenance_names[p->prov]);
+			jsonw__end_object(w);
+		}
+	}
+	jsonw__end_array(w);
+}
+
+/* scratch: room for what request_delivery() finds */
+static void write_delivery(struct jsonw *w, const struct model_view *v, const struct rec_request *r,
+			   uint64_t *scratch)
+{
+	size_t n = request_delivery(v, r, scratch);
+
+	json_ms(w, "delivery_ms", n ? (int64_t)pct_u64(scratch, n, 500) : -1);
+	json_known_count(w, "delivery_tokens", n);
+}
+
 static void write_request(struct jsonw *w, const struct model_view *v, const struct rec_request *r,
-			  const struct json_opts *o)
+			  const struct json_opts *o, uint64_t *scratch)
 {
 	struct req_metrics m;
 
@@ -190,11 +249,14 @@ static void write_request(struct jsonw *w, const struct model_view *v, const str
 	json_ms(w, "ttft_ms", m.ttft_ns);
 	json_ms(w, "tpot_ms", m.tpot_ns);
 	json_ms(w, "e2e_ms", m.e2e_ns);
+	json_ms(w, "frontend_ms", m.before_submit_ns);
 	json_ms(w, "before_submit_ms", m.before_submit_ns);
 	json_ms(w, "queue_ms", m.queue_ns);
 	json_ms(w, "prefill_ms", m.prefill_ns);
 	json_ms(w, "decode_ms", m.decode_ns);
-	json_ms(w, "delivery_ms", m.delivery_ns);
+	json_ms(w, "first_delivery_ms", m.delivery_ns);
+	write_delivery(w, v, r, scratch);
+	write_preempted(w, v, r);
 	jsonw__key(w, "engine_reported");
 	jsonw__object(w);
 	json_ms(w, "prefill_ms", r->reported_prefill_ns ? (int64_t)r->reported_prefill_ns : -1);
@@ -215,11 +277,24 @@ static void write_request(struct jsonw *w, const struct model_view *v, const str
 	jsonw__end_object(w);
 }
 
-void json_requests(struct jsonw *w, const struct model_view *v, const struct json_opts *o)
+int json_requests(struct jsonw *w, const struct model_view *v, const struct json_opts *o)
 {
+	uint64_t *scratch;
+	size_t max = 1;
+
+	for (size_t i = 0; i < v->n_requests; i++) {
+		size_t n = request_delivery_max(v, &v->requests[i]);
+
+		max = n > max ? n : max;
+	}
+	scratch = malloc(max * sizeof(*scratch));
+	if (!scratch)
+		return -ENOMEM;
 	jsonw__key(w, "requests");
 	jsonw__array(w);
 	for (size_t i = 0; i < v->n_requests; i++)
-		write_request(w, v, &v->requests[i], o);
+		write_request(w, v, &v->requests[i], o, scratch);
 	jsonw__end_array(w);
+	free(scratch);
+	return 0;
 }

@@ -24,6 +24,10 @@ const struct definition definitions[] = {
 	{ "queue",
 	  "prefill_start - submit; where submit was not seen: prefill_start - req_last_byte" },
 	{ "prefill", "first_token_engine - prefill_start" },
+	{ "frontend", "submit - req_last_byte; parsing, templating, tokenizing" },
+	{ "delivery",
+	  "begin of the write of a token's chunk - end of the step that gave the token; matched by "
+	  "ordinal, tokens of which the chunk cannot be told are left out" },
 	{ "decode", "last_token_engine - first_token_engine" },
 	{ "output_tokens_per_s.wall",
 	  "output tokens in the capture / (end of the last request - begin "

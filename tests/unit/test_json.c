@@ -130,7 +130,19 @@ static const char *const schema[] = {
 	"requests.0.join.rivals", "requests.0.seqs.0.id", "requests.0.seqs.0.slot",
 	"requests.0.seqs.0.steps", "requests.0.seqs.0.kept", "requests.0.seqs.0.n_prefill",
 	"requests.0.seqs.0.n_decode", "steps.0.i", "steps.0.engine_pid", "steps.0.t0_ms",
-	"steps.0.t1_ms", "steps.0.members",
+	"steps.0.t1_ms", "steps.0.members", "steps.0.kv_pct", "steps.0.running", "steps.0.waiting",
+	"engines.0.kv_usage_pct.p50", "engines.0.kv_usage_pct.max", "engines.0.running.p50",
+	"engines.0.running.max", "engines.0.waiting.p50", "engines.0.waiting.max",
+	"engines.0.prefix_hit_pct", "engines.0.preemptions", "engines.0.spec.drafted",
+	"engines.0.spec.accepted", "engines.0.server_pid", "engines.0.max_step_tokens",
+	"engines.0.max_seqs", "requests.0.frontend_ms", "requests.0.before_submit_ms",
+	"requests.0.first_delivery_ms", "requests.0.delivery_ms", "requests.0.delivery_tokens",
+	"requests.0.preempted", "requests.0.seqs.0.n_recomputed", "summary.frontend_ms.p50",
+	"summary.delivery_ms.n", "summary.by_prefix.warm.ttft_ms.p50",
+	"summary.by_prefix.cold.prefill_ms.p50", "summary.by_prefix.unknown.n_requests",
+	"summary.batch.over_time.0.mean_kv_pct", "summary.batch.over_time.0.mean_running",
+	"summary.batch.over_time.0.mean_waiting", "summary.definitions.frontend",
+	"summary.definitions.delivery",
 };
 
 static void test_json__has_every_key(void **state)
@@ -187,7 +199,102 @@ static void test_json__request(void **state)
 	assert_number(doc, "steps.0.members.0.0", 1);
 	assert_text(doc, "steps.0.members.0.1", "p");
 	assert_number(doc, "steps.0.members.0.2", 40);
+	assert_number(doc, "requests.0.frontend_ms", 0.75);
+	assert_text(doc, "requests.0.provenance.frontend_ms", "observed");
+	assert_number(doc, "requests.0.first_delivery_ms", 0.5);
+	assert_number(doc, "requests.0.delivery_ms", 0.5);	/* of 0.5 and 0.999999 */
+	assert_number(doc, "requests.0.delivery_tokens", 2);
+	assert_number(doc, "summary.by_prefix.warm.n_requests", 1);
+	assert_number(doc, "summary.by_prefix.warm.ttft_ms.p50", 13.5);
+	assert_null_at(doc, "summary.by_prefix.cold.ttft_ms.p50");
 	cJSON_Delete(doc);
+}
+
+static void test_json__scheduler(void **state)
+{
+	struct fake *f = *state;
+	cJSON *doc;
+
+	streamed(f, 100);
+	f->engines[0].e.server = 4200;
+	f->engines[0].e.max_step_tokens = 512;
+	fake_stats(f, 97.1429, 7, 3);
+	f->steps[1].stats |= TL_STATS_PREFIX | TL_STATS_SPEC;
+	f->steps[1].prefix_queries = 300;
+	f->steps[1].prefix_hits = 100;
+	f->steps[1].drafted = 9;
+	f->steps[1].accepted = 6;
+	fake_preempt(f, 0, 115, 400.25, 57);
+	fake_preempt(f, 0, 500, 0, 58);
+	f->seqs[0].preemptions[1].prov = PROV_INFERRED;
+	f->members[0].guess = f->seqs[0].visits[0].guess = 1;
+	doc = report(f);
+	assert_number(doc, "engines.0.kv_usage_pct.p50", 97.1429);
+	assert_number(doc, "engines.0.kv_usage_pct.max", 97.1429);
+	assert_number(doc, "engines.0.running.p50", 7);
+	assert_number(doc, "engines.0.waiting.max", 3);
+	assert_number(doc, "engines.0.prefix_hit_pct", 33.333);
+	assert_number(doc, "engines.0.preemptions", 2);
+	assert_number(doc, "engines.0.spec.drafted", 9);
+	assert_number(doc, "engines.0.spec.accepted", 6);
+	assert_number(doc, "engines.0.server_pid", 4200);
+	assert_number(doc, "engines.0.max_step_tokens", 512);
+	assert_number(doc, "requests.0.preempted.0.at_ms", 15);
+	assert_number(doc, "requests.0.preempted.0.lost_tokens", 57);
+	assert_number(doc, "requests.0.preempted.0.parked_ms", 285.25);
+	assert_text(doc, "requests.0.preempted.0.provenance", "reported");
+	assert_null_at(doc, "requests.0.preempted.1.parked_ms");
+	assert_text(doc, "requests.0.preempted.1.provenance", "inferred");
+	assert_null_at(doc, "steps.0.kv_pct");
+	assert_null_at(doc, "steps.0.running");
+	assert_number(doc, "steps.1.kv_pct", 97.1429);
+	assert_number(doc, "steps.1.running", 7);
+	assert_number(doc, "steps.1.waiting", 3);
+	assert_text(doc, "steps.0.members.0.1", "p?");
+	assert_text(doc, "requests.0.seqs.0.steps.0.1", "p?");
+	assert_text(doc, "steps.1.members.0.1", "d");
+	cJSON_Delete(doc);
+}
+
+static void test_json__not_preempted_is_said_only_by_an_engine_that_tells(void **state)
+{
+	struct fake *f = *state;
+	cJSON *doc;
+
+	streamed(f, 100);
+	doc = report(f);
+	assert_null_at(doc, "requests.0.preempted");
+	assert_null_at(doc, "engines.0.kv_usage_pct.p50");
+	assert_null_at(doc, "engines.0.waiting.max");
+	assert_null_at(doc, "engines.0.prefix_hit_pct");
+	assert_null_at(doc, "engines.0.preemptions");
+	assert_null_at(doc, "engines.0.spec.accepted");
+	assert_null_at(doc, "summary.batch.over_time.0.mean_kv_pct");
+	cJSON_Delete(doc);
+	fake_stats(f, 10, 1, 0);
+	doc = report(f);
+	assert_int_equal(cJSON_GetArraySize(at(doc, "requests.0.preempted")), 0);
+	assert_true(cJSON_IsArray(at(doc, "requests.0.preempted")));
+	assert_number(doc, "engines.0.preemptions", 0);
+	cJSON_Delete(doc);
+}
+
+static void test_json__survives_no_memory(void **state)
+{
+	struct fake *f = *state;
+	FILE *out = fopen("/dev/null", "w");
+	struct summary s;
+	int err = 0;
+
+	assert_non_null(out);
+	streamed(f, 0);
+	fake_stats(f, 10, 1, 0);
+	assert_int_equal(summarise(&f->v, &s), 0);
+	fputc('\n', out);	/* stdio takes its buffer here */
+	OOM_LOOP(err = json_report(&f->v, &s, &(struct json_opts){ 0 }, out);
+		 if (err) assert_int_equal(err, -ENOMEM))
+	assert_int_equal(err, 0);
+	fclose(out);
 }
 
 static void test_json__unknown_is_null_never_zero(void **state)
@@ -376,6 +483,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_json__has_every_key),
 		TEST(test_json__request),
+		TEST(test_json__scheduler),
+		TEST(test_json__not_preempted_is_said_only_by_an_engine_that_tells),
+		TEST(test_json__survives_no_memory),
 		TEST(test_json__unknown_is_null_never_zero),
 		TEST(test_json__empty_recording),
 		TEST(test_json__numbers_keep_every_ns),
