@@ -102,8 +102,7 @@ def run_main(main):
 	if not os.access(TOKENLAG, os.X_OK):
 		print("Bail out! no '%s': run make, or set TOKENLAG" % TOKENLAG)
 		sys.exit(1)
-	if not os.path.exists(MODEL):
-		subprocess.run([os.path.join(ROOT, "tools", "engines-env")], check=True, stdout=subprocess.DEVNULL)
+	subprocess.run([os.path.join(ROOT, "tools", "engines-env")], check=True, stdout=subprocess.DEVNULL)
 	try:
 		main()
 	except Exception as e:		# noqa: the rest of the script did not run
