@@ -98,6 +98,8 @@ struct sock {
 };
 struct tcp_sock {
 	__u64 tcp_clock_cache;
+	__u32 copied_seq;	/* the stream up to which the process has read ... */
+	__u32 write_seq;	/* ... and written */
 };
 struct pt_regs {
 	unsigned long r10, r9, r8, ax, cx, dx, si, di, orig_ax;

@@ -305,6 +305,19 @@ static __always_inline struct io io_of_call(struct pt_regs *regs, __u32 nr)
 	return io;
 }
 
+/* How far TCP counts the stream behind these bytes: a jump from one event to the next of a socket is bytes
+ * that no event told of. */
+static __always_inline void set_stream_pos(struct tl_raw_net *ev, const struct sock_id *id, bool out)
+{
+	struct sock *sk = id->sk;
+	struct tcp_sock *tcp = (void *)sk;
+
+	if (id->family == AF_UNIX || BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
+		return;
+	ev->hdr.flags |= TL_NET_POS;
+	ev->stream_pos = out ? BPF_CORE_READ(tcp, write_seq) : BPF_CORE_READ(tcp, copied_seq);
+}
+
 static __always_inline void send_net(const struct run *run, const struct sock_id *id, const struct io *io,
 				     int fd, __u32 total, __u64 since_ns, bool out)
 {
@@ -329,6 +342,7 @@ static __always_inline void send_net(const struct run *run, const struct sock_id
 	};
 	if (out && !since_ns)
 		s->ev.hdr.flags = TL_F_JOINED;
+	set_stream_pos(&s->ev, id, out);
 	if (!io->base)
 		copy_iov(io->iov, io->n_iov, total);
 	else if (total > s->max_head + tail_bytes)
