@@ -436,7 +436,7 @@ static void test_msgpack_in__keys(void **state)
 	int64_t v, a = 0, b = 0;
 
 	(void)state;
-	mp_map(&o, 4);
+	mp_map(&o, 5);
 	mp_text(&o, "\"a\"");
 	mp_int(&o, 1);
 	mp_text(&o, "[\"a\"]");	/* no string: passed over with its value */
@@ -445,6 +445,8 @@ static void test_msgpack_in__keys(void **state)
 	mp_int(&o, 3);
 	mp_text(&o, "\"b\"");
 	mp_int(&o, 4);
+	mp_bin(&o, "a", 1);	/* nor is this one */
+	mp_int(&o, 9);
 	mpin_init(&m, o.p, o.len);
 	assert_true(mpin_map(&m, &n));
 	while (mpin_key(&m, &n, &key)) {

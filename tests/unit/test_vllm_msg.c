@@ -136,7 +136,7 @@ static const struct row {
 	  "[\"chatcmpl-1\",#1,nil,{max_tokens:nil,n:\"x\"},nil,1700000000.25,nil]",
 	  "chatcmpl-1 prompt 1 at 1700000000250000000" },
 	{ "an embedding request",
-	  "[\"embd-1-0\",#17,nil,nil,{task:\"embed\",dimensions:nil},1700000000.25,nil,nil,nil,nil,nil,3,0,0,nil,F,"
+	  "[\"embd-1-0\",#17,nil,nil,[\"embed\",nil],1700000000.25,nil,nil,nil,nil,nil,3,0,0,{max_tokens:7},F,"
 	  "nil,nil,nil,F,nil]",
 	  "embd-1-0 prompt 17 at 1700000000250000000 client 3" },
 	{ "embeddings in the place of tokens",
@@ -375,6 +375,7 @@ static void test_vllm_msg__kinds(void **state)
 		{ { "0", "[\"a\",#3]" }, VLLM_ADD, 1 },
 		{ { "0", "[\"a\",#3]", "'tensor", "'tensor" }, VLLM_ADD, 1 },
 		{ { "1", "[\"a\"]" }, VLLM_ABORT, 1 },
+		{ { "1", "[]", "'x" }, VLLM_ABORT, 1 },	/* no identity, though the body is a byte too */
 		{ { "2", "[0,1]" }, VLLM_WAVE, 1 },
 		{ { "3", "[0,1,\"sleep\",[]]" }, VLLM_UTILITY, 1 },
 		{ { "4", "[0]" }, VLLM_NONE, 1 },
@@ -560,6 +561,8 @@ static const struct row outputs[] = {
 	  GOT(" a cached 32 prefill 40=8+32(32,0) Q@1250000000 S@1500000000;") },
 	{ "events that are odd", OUT("[\"a\",[5],nil,nil,nil,nil,nil,[{type:7,timestamp:1.25},{timestamp:1.0},5,{type:1},"
 	  "{x:[1],type:2,timestamp:2}],nil,0]"), GOT(" a cached 0 ?@1250000000 Q@0 S@2000000000;") },
+	{ "times are rounded", OUT("[\"a\",[5],nil,nil,nil,nil,nil,[{type:1,timestamp:4.35}],nil,0]"),
+	  GOT(" a cached 0 Q@4350000000;") },
 	{ "prefill of newer kind", OUT("[\"a\",[5],nil,nil,nil,nil,nil,nil,nil,nil,{num_cached_tokens:9,num_cache_creation_tokens:"
 	  "3,other:[1],num_computed_tokens:\"x\"},nil,0]"), GOT(" a cached 9 prefill -1=-1+9(-1,-1);") },
 	{ "a transfer's parameters are no statistics", OUT("[\"a\",[5],nil,nil,nil,nil,nil,nil," PREFILL ",nil,nil,nil,0]"), GOT(" a;") },

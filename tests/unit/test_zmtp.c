@@ -233,6 +233,7 @@ static const struct row {
 	{ "command between messages", "G(a)P(b)", "a|PING|b|", 0 },
 	{ "command in long form", "G{060000000000000007}{0450494e470000}(b)", "PING|b|", 0 },
 	{ "command without a name", "G{0400}{040100}{0402ff41}(b)", "|b|", 0 },
+	{ "command longer than is kept", "G{060000000000000bb8}{0450494e47}(#2986)(b)", "PING|b|", 0 },
 	{ "ready without properties", "G{0406055245414459}(b)", "READY|b|", 0 },
 	{ "property that is too long", "G{0413055245414459}{084964656e74697479}{ffffffff}(b)", "READY|b|", 0 },
 	{ "property name that is too long", "G{0408055245414459}{ff41}(b)", "READY|b|", 0 },
@@ -272,6 +273,7 @@ static const struct row {
 	{ "joined in a batch that ends in a header", "(a)(b){0005}|{6162636465}(c)", "^a|b|abcde|c|", WHOLE_ONLY },
 	{ "joined before half a header", "(a)(b){02}|{0000000000000100}@256@(c)", "^a|b|~256|c|", WHOLE_ONLY },
 	{ "a wrong guess is given up", "=100000={6162}|(a)(b)", "^a|b|", WHOLE_ONLY },
+	{ "a wrong guess is kept within a call", "=100000={6162}@10@(a)(b)@99982@(c)", "^ab~100000|c|", WHOLE_ONLY },
 	{ "a guess that held is not", "=300={6162}@298@=100000={6162}|(c)(d)@99992@(e)|(f)",
 	  "^ab~300|ab~100000|e|f|", WHOLE_ONLY },
 	{ "version 2", "{ff00000000000000017f01}|(a)", "^a|", WHOLE_ONLY },
@@ -479,6 +481,32 @@ static void test_zmtp__endless_message(void **state)
 	zmtp__free(z);
 }
 
+/* Commands between the frames of a message leave nothing behind. */
+static void test_zmtp__endless_commands(void **state)
+{
+	enum { MAX = 1000, PIECES = 1000 };
+	static struct script s;
+	struct trace t = { .len = 0 };
+	struct zmtp *z = zmtp__new(MAX, &fns, &t);
+	size_t idle = __sanitizer_get_current_allocated_bytes();
+
+	(void)state;
+	compile(&s, "G-3-{61}");
+	play(z, &t, &s, SPLIT_BYTES);
+	assert_int_equal(zmtp__feed(z, "bc", 2, false), 0);
+	for (int i = 0; i < PIECES; i++) {
+		compile(&s, "{04c8}{0450494e47}(#191){0000}");
+		play(z, &t, &s, SPLIT_BYTES);
+		assert_true(__sanitizer_get_current_allocated_bytes() - idle <= MAX + 1024);
+		t.len = 0;
+	}
+	assert_int_equal(zmtp__stats(z)->n_commands, PIECES);
+	assert_int_equal(zmtp__feed(z, "\0\2de", 4, false), 0);
+	assert_string_equal(t.s, "abc+de|");
+	assert_int_equal(zmtp__stats(z)->n_bad, 0);
+	zmtp__free(z);
+}
+
 static void test_zmtp__survives_oom(void **state)
 {
 	static const char *const feeds[] = {
@@ -636,6 +664,7 @@ int main(void)
 		cmocka_unit_test(test_zmtp__holds_nothing_between_messages),
 		cmocka_unit_test(test_zmtp__claims_take_no_memory),
 		cmocka_unit_test(test_zmtp__endless_message),
+		cmocka_unit_test(test_zmtp__endless_commands),
 		cmocka_unit_test(test_zmtp__survives_oom),
 		cmocka_unit_test(test_zmtp__lost_message_is_the_only_one),
 		cmocka_unit_test(test_zmtp__joined_at_every_call),
