@@ -243,6 +243,7 @@ struct request_counts {
 	size_t late, capture_end, lost_sync, aborted_early, parallel, inferred_queue;
 	size_t streamed_unjoined, by_counts, by_order, uneven_chunks;
 	uint64_t tokens, chunks;
+	uint64_t in_chunks;	/* tokens that left in chunks, as far as the engine's side was seen */
 };
 
 /* Do as many chunks leave as there are tokens? Only then is a chunk a token. */
@@ -278,6 +279,8 @@ static void count_request(const struct model_view *v, const struct rec_request *
 	c->streamed_unjoined += !join && r->state != REQ_ERROR && has_tokens && r->n_chunks;
 	c->by_counts += join && join->join == JOIN_COUNTS;
 	c->by_order += join && join->join == JOIN_ORDER;
+	if (r->n_chunks && r->n <= 1 && !r->joined_late && r->state != REQ_ERROR)
+		c->in_chunks += request_delivery_max(v, r);
 	count_chunks(r, c);
 }
 
@@ -325,6 +328,45 @@ static void note_requests(const struct summary *s, const struct request_counts *
 		    n_requests(c->inferred_queue, "is", "is").text);
 }
 
+static bool has_steps(const struct model_view *v, uint32_t engine, bool with_stats)
+{
+	for (size_t i = 0; i < v->n_steps; i++)
+		if (v->steps[i].engine == engine && (v->steps[i].stats || !with_stats))
+			return true;
+	return false;
+}
+
+/* What the answers about schedulers rest on. */
+static void note_schedulers(const struct model_view *v, const struct summary *s,
+			    const struct request_counts *c, const struct say *to)
+{
+	size_t guesses = 0, inferred = 0;
+
+	for (uint32_t i = 0; i < v->n_engines; i++)
+		if (v->engines[i].e.engine == TL_ENGINE_VLLM && has_steps(v, i, false) &&
+		    !has_steps(v, i, true))
+			say(to,
+			    "pid %u says nothing of its scheduler (--disable-log-stats?): queue, KV use "
+			    "and prefix hits are unknown",
+			    v->engines[i].e.hdr.tgid);
+	for (size_t i = 0; i < v->n_members; i++)
+		guesses += v->members[i].guess;
+	for (size_t i = 0; i < v->n_seqs; i++)
+		for (size_t k = 0; k < v->seqs[i].n_preemptions; k++)
+			inferred += v->seqs[i].preemptions[k].prov == PROV_INFERRED;
+	if (guesses)
+		say(to, "%zu of %zu members of steps are inferred and not certain: \"p?\" in --json",
+		    guesses, v->n_members);
+	if (inferred)
+		say(to, "%zu preemption%s inferred from steps that compute again what was computed",
+		    inferred, inferred == 1 ? " is" : "s are");
+	if (s->all.delivery.n && 10 * s->all.delivery.n < 9 * c->in_chunks)
+		say(to,
+		    "delivery is known of %zu of %" PRIu64
+		    " tokens: where the server put several into one chunk, no chunk says which",
+		    s->all.delivery.n, c->in_chunks);
+}
+
 static void note_steps(const struct model_view *v, const struct summary *s,
 		       const struct request_counts *c, const struct say *to)
 {
@@ -365,4 +407,5 @@ void notes_each(const struct model_view *v, const struct summary *s, note_fn fn,
 	note_capture(v, &to);
 	note_requests(s, &c, &to);
 	note_steps(v, s, &c, &to);
+	note_schedulers(v, s, &c, &to);
 }

@@ -3,15 +3,12 @@
 #include "sink/text.h"
 #include "base/units.h"
 #include "base/util.h"
-#include "engine/recognise.h"
 #include "sink/notes.h"
 #include "sink/text_priv.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-
-enum { LABEL = 10 }; /* columns of the labels at the left */
 
 /* ---- the answer ---- */
 
@@ -182,27 +179,6 @@ static void write_cost(struct page *p, const struct model_view *v, const struct 
 		   c->attach_ns ? units_ns(attach, c->attach_ns) : "not known", detached);
 }
 
-static void write_engines(struct page *p, const struct model_view *v)
-{
-	for (size_t i = 0; i < v->n_engines; i++) {
-		const struct tl_engine *e = &v->engines[i].e;
-		char ports[80] = "";
-		int at = 0;
-
-		for (size_t k = 0; k < e->n_ports && k < ARRAY_SIZE(e->ports); k++)
-			at += snprintf(ports + at, sizeof(ports) - (size_t)at, "%s%u",
-				       at ? " " : ", port ", e->ports[k]);
-		page__para(p, "engine", LABEL, "pid %u: %s %s%s%s%s%s%s%s; steps: %s", e->hdr.tgid,
-			   engine_kind_name(e->engine),
-			   e->version[0] ? e->version : "(version unknown)", e->role[0] ? ", " : "",
-			   e->role, ports, e->tiers ? "," : "", e->tiers & TL_T0 ? " T0" : "",
-			   e->tiers & TL_T1 ? " T1" : "",
-			   e->step_source[0] ? e->step_source : "not seen");
-	}
-	if (!v->n_engines)
-		page__para(p, "engine", LABEL, "none");
-}
-
 static void write_capture(struct page *p, const struct model_view *v)
 {
 	const struct tl_host *h = v->host;
@@ -232,6 +208,8 @@ static const struct row rows[] = {
 	{ "e2e", offsetof(struct summary_row, e2e), "observed" },
 	{ "queue", offsetof(struct summary_row, queue), "observed" },
 	{ "prefill", offsetof(struct summary_row, prefill), "observed, engine side" },
+	{ "front end", offsetof(struct summary_row, frontend), "observed" },
+	{ "delivery", offsetof(struct summary_row, delivery), "observed, per token" },
 };
 enum { ROW_TTFT, ROW_TPOT, ROW_ITL_TOKEN, ROW_ITL_CHUNK, ROW_E2E, ROW_QUEUE, ROW_PREFILL };
 
@@ -281,7 +259,20 @@ static void write_percentiles(struct page *p, const struct model_view *v, const 
 	}
 }
 
-static void write_classes(struct page *p, const char *what, const struct summary_row *classes)
+/* What the rows of requests of one kind have in common. */
+struct classes {
+	const char *by, *column;
+	const char *const *names;
+	int n;
+};
+static const struct classes by_input = { "length of the prompt", "tokens", len_class_names,
+					 N_LEN_CLASSES };
+static const struct classes by_output = { "length of the output", "tokens", len_class_names,
+					  N_LEN_CLASSES };
+static const struct classes by_prefix = { "prefix cache (warm: some of the prompt was cached, cold: none)",
+					  "prefix", prefix_class_names, N_PREFIX_CLASSES };
+
+static void write_classes(struct page *p, const struct classes *k, const struct summary_row *classes)
 {
 	static const int wide[] = { ROW_TTFT, ROW_TPOT,	 ROW_ITL_TOKEN,
 				    ROW_E2E,  ROW_QUEUE, ROW_PREFILL };
@@ -289,20 +280,20 @@ static void write_classes(struct page *p, const char *what, const struct summary
 	const int *shown = p->width >= 98 ? wide : narrow;
 	size_t n_shown = p->width >= 98 ? ARRAY_SIZE(wide) : ARRAY_SIZE(narrow), populated = 0;
 
-	for (int c = 0; c < N_LEN_CLASSES; c++)
+	for (int c = 0; c < k->n; c++)
 		populated += classes[c].n_requests > 0;
 	if (populated < 2)
 		return;
-	page__heading(p, "p50/p99 in ms by %s", what);
-	fprintf(p->out, "%-14s%6s", "tokens", "n");
+	page__heading(p, "p50/p99 in ms by %s", k->by);
+	fprintf(p->out, "%-14s%6s", k->column, "n");
 	for (size_t i = 0; i < n_shown; i++)
 		fprintf(p->out, "%13s",
 			shown[i] == ROW_ITL_TOKEN ? "ITL/token" : rows[shown[i]].name);
 	fputc('\n', p->out);
-	for (int c = 0; c < N_LEN_CLASSES; c++) {
+	for (int c = 0; c < k->n; c++) {
 		if (!classes[c].n_requests)
 			continue;
-		fprintf(p->out, "%-14s%6zu", len_class_names[c], classes[c].n_requests);
+		fprintf(p->out, "%-14s%6zu", k->names[c], classes[c].n_requests);
 		for (size_t i = 0; i < n_shown; i++) {
 			const struct dist *d = dist_at(&classes[c], &rows[shown[i]]);
 			char a[CELL_LEN], b[CELL_LEN], both[2 * CELL_LEN + 1];
@@ -337,25 +328,6 @@ static void write_rates(struct page *p, const struct summary *s)
 		   s->prompt_tokens, s->cached_tokens);
 }
 
-static void write_batch(struct page *p, const struct summary *s)
-{
-	double sizes[ARRAY_SIZE(s->bins)];
-	char width[UNITS_LEN];
-
-	if (!s->busy_from_steps)
-		return;
-	for (size_t i = 0; i < s->n_bins; i++)
-		sizes[i] = s->bins[i].busy_pct > 0 ? s->bins[i].mean_members : -1;
-	page__para(p, "batch", LABEL,
-		   "mean %.2f, p50 %u, max %u sequences per step, weighted by time; %s a column, "
-		   "blank: no step",
-		   s->batch.mean, s->batch.p50, s->batch.max,
-		   units_ns(width, s->n_bins > 1 ? s->bins[1].t0_ns - s->bins[0].t0_ns : 0));
-	fprintf(p->out, "%*s[", LABEL, "");
-	page__spark(p, sizes, s->n_bins, s->batch.max);
-	fputs("]\n", p->out);
-}
-
 /* ---- notes, definitions ---- */
 
 struct note_ctx {
@@ -379,7 +351,8 @@ static void write_definitions(struct page *p)
 	} names[] = {
 		{ "ttft", "TTFT" },	      { "tpot", "TPOT" }, { "itl_token", "ITL/token" },
 		{ "itl_chunk", "ITL/chunk" }, { "e2e", "e2e" },	  { "queue", "queue" },
-		{ "prefill", "prefill" },
+		{ "prefill", "prefill" },     { "frontend", "front end" },
+		{ "delivery", "delivery" },
 	};
 
 	page__heading(p, "what is measured, in points of a request (percentiles are nearest rank)");
@@ -406,15 +379,18 @@ int text_report(const struct model_view *v, const struct summary *s, const struc
 	fputc('\n', out);
 	write_seen(&p, v, s);
 	write_cost(&p, v, s);
-	write_engines(&p, v);
+	text_engines(&p, v);
 	write_capture(&p, v);
 	if (v->n_requests) {
 		write_percentiles(&p, v, s);
-		write_classes(&p, "length of the prompt", s->by_input);
-		write_classes(&p, "length of the output", s->by_output);
+		write_classes(&p, &by_input, s->by_input);
+		write_classes(&p, &by_output, s->by_output);
+		write_classes(&p, &by_prefix, s->by_prefix);
 		write_rates(&p, s);
-		write_batch(&p, s);
-		err = text_slowest(&p, v);
+		text_batch(&p, s);
+		err = text_scheduler(&p, v, s);
+		if (!err)
+			err = text_slowest(&p, v);
 		if (err)
 			return err;
 		text_failures(&p, v);

@@ -6,11 +6,18 @@
 #include "sink/text.h"
 #include "sink/trace.h"
 
+enum { LABEL = 10 };	/* columns of the labels at the left of a report */
+
+/* The engines, how full their steps were, and what their schedulers say. */
+void text_engines(struct page *p, const struct model_view *v);
+void text_batch(struct page *p, const struct summary *s);
+int text_scheduler(struct page *p, const struct model_view *v, const struct summary *s); /* -ENOMEM */
+
 /* The tables of single requests. Return 0 or -ENOMEM. */
 int text_slowest(struct page *p, const struct model_view *v);
 void text_failures(struct page *p, const struct model_view *v);
 
-/* What made this request slow, in a few words. Returns buf. */
+/* What made this request slow, in the more words the larger buf is. Returns buf. */
 const char *text_hint(const struct trace *t, char *buf, size_t size);
 
 #endif

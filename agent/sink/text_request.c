@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LABEL = 12 };
+enum { WIDE_LABEL = 12 };
 
 static void write_head(struct page *p, const struct model_view *v, const struct rec_request *r,
 		       const struct trace *t)
@@ -27,24 +27,24 @@ static void write_head(struct page *p, const struct model_view *v, const struct 
 		   r->state == REQ_ERROR ? "" : text_hint(t, hint, sizeof(hint)));
 	page__style(p, STYLE_PLAIN);
 	fputc('\n', p->out);
-	page__para(p, "request", LABEL, "%s %s%s%s, %s", method ? method : "(method not seen)",
+	page__para(p, "request", WIDE_LABEL, "%s %s%s%s, %s", method ? method : "(method not seen)",
 		   r->path[0] ? r->path : "(path not seen)", r->model[0] ? ", model " : "",
 		   r->model,
 		   r->stream < 0 ? "not known if streamed"
 		   : r->stream	 ? "streamed"
 				 : "not streamed");
 	if (r->status)
-		page__para(p, "response", LABEL, "HTTP %u%s%s, %" PRIu64 " bytes", r->status,
+		page__para(p, "response", WIDE_LABEL, "HTTP %u%s%s, %" PRIu64 " bytes", r->status,
 			   finish_name(r->finish) ? ", finish reason " : "",
 			   finish_name(r->finish) ? finish_name(r->finish) : "", r->bytes_out);
 	else
-		page__para(p, "response", LABEL, "no response head was seen");
+		page__para(p, "response", WIDE_LABEL, "no response head was seen");
 	if (r->id[0] || r->x_request_id[0] || r->traceparent[0])
-		page__para(p, "ids", LABEL, "%s%s%s%s%s%s", r->id[0] ? "response " : "", r->id,
+		page__para(p, "ids", WIDE_LABEL, "%s%s%s%s%s%s", r->id[0] ? "response " : "", r->id,
 			   r->x_request_id[0] ? " x-request-id " : "", r->x_request_id,
 			   r->traceparent[0] ? " traceparent " : "", r->traceparent);
 	if (r->engine < v->n_engines)
-		page__para(p, "engine", LABEL,
+		page__para(p, "engine", WIDE_LABEL,
 			   "pid %u, connection %u, begins %.3f ms after the "
 			   "recording",
 			   v->engines[r->engine].e.hdr.tgid, r->conn,
@@ -54,9 +54,9 @@ static void write_head(struct page *p, const struct model_view *v, const struct 
 static void write_count(struct page *p, const char *what, const struct rec_count *c)
 {
 	if (c->prov == PROV_NONE)
-		page__para(p, what, LABEL, "not known");
+		page__para(p, what, WIDE_LABEL, "not known");
 	else
-		page__para(p, what, LABEL, "%u tokens (%s)", c->n, provenance_names[c->prov]);
+		page__para(p, what, WIDE_LABEL, "%u tokens (%s)", c->n, provenance_names[c->prov]);
 }
 
 static void write_tokens(struct page *p, const struct rec_request *r)
@@ -67,12 +67,32 @@ static void write_tokens(struct page *p, const struct rec_request *r)
 	if (r->reasoning.prov != PROV_NONE)
 		write_count(p, "reasoning", &r->reasoning);
 	if (r->max_tokens >= 0)
-		page__para(p, "asked for", LABEL, "at most %d tokens%s", r->max_tokens,
+		page__para(p, "asked for", WIDE_LABEL, "at most %d tokens%s", r->max_tokens,
 			   r->n > 1 ? " per answer" : "");
 	if (r->n > 1)
-		page__para(p, "answers", LABEL, "%u in parallel: no TPOT, no gaps between chunks",
+		page__para(p, "answers", WIDE_LABEL, "%u in parallel: no TPOT, no gaps between chunks",
 			   r->n);
-	page__para(p, "chunks", LABEL, "%zu with tokens", r->n_chunks);
+	page__para(p, "chunks", WIDE_LABEL, "%zu with tokens", r->n_chunks);
+}
+
+static void write_preemptions(struct page *p, const struct rec_request *r,
+			      const struct rec_sequence *q)
+{
+	uint64_t origin = request_first_ns(r);
+
+	for (size_t i = 0; i < q->n_preemptions; i++) {
+		const struct rec_preemption *e = &q->preemptions[i];
+		char parked[UNITS_LEN + 16] = "not scheduled again", ms[UNITS_LEN];
+
+		if (e->resumed_ns >= e->at_ns)
+			snprintf(parked, sizeof(parked), "parked for %s",
+				 units_ns(ms, e->resumed_ns - e->at_ns));
+		page__para(p, i ? "" : "preempted", WIDE_LABEL, "at %.3f ms, %s, %u tokens lost (%s)",
+			   (double)(int64_t)(e->at_ns - origin) / 1e6, parked, e->lost_tokens,
+			   provenance_names[e->prov]);
+	}
+	if (q->n_again)
+		page__para(p, "", WIDE_LABEL, "%u tokens were computed again", q->n_again);
 }
 
 static void write_joins(struct page *p, const struct model_view *v, const struct rec_request *r)
@@ -84,14 +104,15 @@ static void write_joins(struct page *p, const struct model_view *v, const struct
 		if (q->rivals)
 			snprintf(rivals, sizeof(rivals), ", %u other pairing%s fitted too",
 				 q->rivals, q->rivals == 1 ? "" : "s");
-		page__para(p, i ? "" : "joined", LABEL,
+		page__para(p, i ? "" : "joined", WIDE_LABEL,
 			   "to sequence %u on slot %u by %s, confidence "
 			   "%u %%%s; %u tokens in prefill, %u in decode, %zu steps",
 			   q->id, q->slot, join_method_names[q->join], q->confidence_pct, rivals,
 			   q->n_prefill, q->n_decode, q->n_visits);
+		write_preemptions(p, r, q);
 	}
 	if (!r->n_seqs)
-		page__para(p, "joined", LABEL,
+		page__para(p, "joined", WIDE_LABEL,
 			   "to no sequence of the engine: no engine-side points");
 }
 
@@ -136,7 +157,7 @@ static void write_points(struct page *p, const struct rec_request *r, uint64_t o
 		fprintf(p->out, "  %s\n", provenance_names[r->prov[m[i].point]]);
 	}
 	if (at)
-		page__para(p, "not seen:", LABEL, "%s", missing);
+		page__para(p, "not seen:", WIDE_LABEL, "%s", missing);
 	if (!r->at_ns[P_REQ_FIRST_BYTE])
 		page__para(p, "", 0,
 			   "Its begin was not seen: ms count from the first thing that was.");
@@ -160,7 +181,7 @@ static void write_metrics(struct page *p, const struct model_view *v, const stru
 		{ "TPOT", m.tpot_ns,
 		  m.tpot_prov == PROV_REPORTED ? "  tokens as the engine reports" : "" },
 		{ "e2e", m.e2e_ns, "" },
-		{ "before submit", m.before_submit_ns, "" },
+		{ "front end", m.before_submit_ns, "" },
 		{ "queue", m.queue_ns,
 		  m.queue_prov == PROV_INFERRED
 			  ? "  inferred: from req_last_byte, submit was not seen"
@@ -184,7 +205,7 @@ static void write_metrics(struct page *p, const struct model_view *v, const stru
 					       at ? ", " : "", rows[i].name);
 	}
 	if (at)
-		page__para(p, "not known:", LABEL, "%s", missing);
+		page__para(p, "not known:", WIDE_LABEL, "%s", missing);
 }
 
 static void write_gaps(struct page *p, const char *name, uint64_t *gaps, size_t n)
@@ -192,17 +213,31 @@ static void write_gaps(struct page *p, const char *name, uint64_t *gaps, size_t 
 	char a[CELL_LEN], b[CELL_LEN], c[CELL_LEN];
 
 	if (n)
-		page__para(p, name, LABEL, "%zu gaps: p50 %s ms, p99 %s ms, max %s ms", n,
+		page__para(p, name, WIDE_LABEL, "%zu gaps: p50 %s ms, p99 %s ms, max %s ms", n,
 			   cell_ms(a, (int64_t)pct_u64(gaps, n, 500)),
 			   cell_ms(b, (int64_t)pct_u64(gaps, n, 990)),
 			   cell_ms(c, (int64_t)pct_u64(gaps, n, 1000)));
 	else
-		page__para(p, name, LABEL, "no gaps were seen");
+		page__para(p, name, WIDE_LABEL, "no gaps were seen");
+}
+
+static void write_delivery(struct page *p, uint64_t *ns, size_t n, size_t of)
+{
+	char a[CELL_LEN], b[CELL_LEN], c[CELL_LEN];
+
+	if (n)
+		page__para(p, "delivery", WIDE_LABEL, "%zu of %zu tokens: p50 %s ms, p99 %s ms, max %s ms", n,
+			   of, cell_ms(a, (int64_t)pct_u64(ns, n, 500)),
+			   cell_ms(b, (int64_t)pct_u64(ns, n, 990)),
+			   cell_ms(c, (int64_t)pct_u64(ns, n, 1000)));
+	else
+		page__para(p, "delivery", WIDE_LABEL, "no token's chunk could be told");
 }
 
 static int write_both_gaps(struct page *p, const struct rec_request *r, const struct trace *t)
 {
-	size_t max = r->n_chunks + (t->q ? t->q->n_visits : 0), n = 0;
+	size_t n_out = request_delivery_max(t->v, r);
+	size_t max = r->n_chunks + (t->q ? t->q->n_visits : 0) + n_out, n = 0;
 	uint64_t *gaps = malloc((max + 1) * sizeof(*gaps)), last = 0, ts;
 
 	if (!gaps)
@@ -229,6 +264,7 @@ static int write_both_gaps(struct page *p, const struct rec_request *r, const st
 		last = ts;
 	}
 	write_gaps(p, "ITL/chunk", gaps, n);
+	write_delivery(p, gaps, request_delivery(t->v, r, gaps), n_out);
 	free(gaps);
 	return 0;
 }

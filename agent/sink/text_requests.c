@@ -25,26 +25,43 @@ static uint64_t shared_excess(const struct trace *t)
 	return t->median_decode_ns && t->shared_ns > own ? t->shared_ns - own : 0;
 }
 
-/* The table has 30 columns for a hint. */
+enum { HINT_LEN = 30 };	/* the table has 29 columns for a hint */
+
 static const char *const short_names[N_PARTS] = {
 	[PART_READ] = "reading",
-	[PART_BEFORE_SUBMIT] = "before submit",
+	[PART_BEFORE_SUBMIT] = "front end",
 	[PART_WAIT_SLOT] = "waiting for a slot",
 	[PART_WAIT_STEP] = "waiting for a step",
+	[PART_WAIT_QUEUE] = "in the queue",
 	[PART_OTHER_STEPS] = "steps of others",
 	[PART_DELIVERY] = "delivery",
 	[PART_END] = "end of response",
 	[PART_UNEXPLAINED] = "unexplained",
 };
 
+static void hint_preempted(const struct trace *t, uint64_t ns, char *buf, size_t size)
+{
+	char ms[UNITS_LEN];
+
+	if (size > 2 * HINT_LEN)
+		snprintf(buf, size, "preempted for %s, %u tokens computed again", units_ns(ms, ns),
+			 t->q->n_again);
+	else
+		snprintf(buf, size, "preempted %s, +%u tok", units_ns(ms, ns), t->q->n_again);
+}
+
 const char *text_hint(const struct trace *t, char *buf, size_t size)
 {
 	uint64_t excess = shared_excess(t), total = t->t1_ns - t->t0_ns;
-	int part = largest_part(t->sum_ns, 1u << PART_DECODE | 1u << PART_BETWEEN);
+	uint64_t preempted = t->sum_ns[PART_PARKED] + t->sum_ns[PART_RECOMPUTE];
+	int part = largest_part(t->sum_ns, 1u << PART_DECODE | 1u << PART_BETWEEN | 1u << PART_PARKED |
+						   1u << PART_RECOMPUTE);
 	char ms[UNITS_LEN], name[24];
 
 	if (!t->q)
 		snprintf(buf, size, "not joined to engine steps");
+	else if (preempted > t->sum_ns[part] && preempted > excess && 10 * preempted > total)
+		hint_preempted(t, preempted, buf, size);
 	else if (excess > t->sum_ns[part] && 10 * excess > total)
 		snprintf(buf, size, "+%s: %s's prefill%s", units_ns(ms, excess),
 			 sequence_name(t->v, t->culprit, name),
@@ -101,7 +118,7 @@ static int write_pick(struct page *p, const struct model_view *v, const struct p
 	const struct rec_request *r = &v->requests[k->index];
 	char a[CELL_LEN], b[CELL_LEN], c[CELL_LEN], d[CELL_LEN], e[CELL_LEN], f[CELL_LEN],
 		g[CELL_LEN];
-	char h[CELL_LEN], hint[80], tokens[64], slot[16] = "-";
+	char h[CELL_LEN], hint[HINT_LEN], tokens[64], slot[16] = "-";
 	struct trace t;
 	int err = trace__init(&t, v, k->index);
 

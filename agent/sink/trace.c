@@ -13,10 +13,13 @@ enum { MAX_BETWEEN_NS = 2000000 };
 
 const char *const part_names[N_PARTS] = {
 	[PART_READ] = "reading the request",
-	[PART_BEFORE_SUBMIT] = "before submit (parse, tokenize)",
+	[PART_BEFORE_SUBMIT] = "in the front end (parse, tokenize)",
 	[PART_WAIT_SLOT] = "waiting for a slot",
 	[PART_WAIT_STEP] = "waiting for the next step",
+	[PART_WAIT_QUEUE] = "in the queue, not scheduled",
 	[PART_PREFILL] = "prefill steps",
+	[PART_PARKED] = "parked after preemption",
+	[PART_RECOMPUTE] = "recompute steps after preemption",
 	[PART_DECODE] = "decode steps",
 	[PART_BETWEEN] = "between steps (sampling, host)",
 	[PART_OTHER_STEPS] = "steps of others",
@@ -94,10 +97,10 @@ static const struct rec_sequence *slot_predecessor(const struct model_view *v,
 
 /* ---- before its first step ---- */
 
-/* Steps of its engine that ran in the segment, looking back from its own first one. */
-static void find_steps_in(const struct trace *t, struct segment *s)
+/* Steps of its engine that ran in the segment, looking back from a step of its own. */
+static void find_steps_in(const struct trace *t, struct segment *s, uint32_t before)
 {
-	for (uint32_t i = t->q->visits[0].step; i-- > 0;) {
+	for (uint32_t i = before; i-- > 0;) {
 		const struct rec_step *st = &t->v->steps[i];
 
 		if (st->engine != t->q->engine || st->t0_ns >= s->t1_ns)
@@ -109,20 +112,40 @@ static void find_steps_in(const struct trace *t, struct segment *s)
 	}
 }
 
-static void add_wait(struct trace *t, enum part part, uint64_t until, int *err)
+static void add_wait(struct trace *t, enum part part, uint64_t until, uint32_t before, int *err)
 {
 	size_t n = t->n;
 
 	add(t, part, until, err);
 	if (t->n > n)
-		find_steps_in(t, &t->segs[n]);
+		find_steps_in(t, &t->segs[n], before);
+}
+
+/* When the first step of its engine began that could have had it. */
+static uint64_t next_step_ns(const struct trace *t)
+{
+	uint64_t from = t->n ? t->segs[t->n - 1].t1_ns : t->t0_ns;
+	uint64_t next = t->v->steps[t->q->visits[0].step].t0_ns;
+
+	for (uint32_t i = t->q->visits[0].step; i-- > 0;) {
+		const struct rec_step *st = &t->v->steps[i];
+
+		if (st->engine != t->q->engine)
+			continue;
+		if (st->t1_ns <= from)
+			break;
+		if (st->t0_ns >= from && st->t0_ns < next)
+			next = st->t0_ns;
+	}
+	return next;
 }
 
 static void add_before_steps(struct trace *t, int *err)
 {
 	const struct rec_request *r = t->r;
 	const struct rec_sequence *before = slot_predecessor(t->v, t->q);
-	uint64_t first_step = t->v->steps[t->q->visits[0].step].t0_ns;
+	uint32_t own = t->q->visits[0].step;
+	uint64_t first_step = t->v->steps[own].t0_ns;
 	uint64_t freed = before ? seq_end_ns(t->v, before) : 0;
 	size_t n;
 
@@ -133,13 +156,21 @@ static void add_before_steps(struct trace *t, int *err)
 		return;
 	}
 	n = t->n;
-	add_wait(t, PART_WAIT_SLOT, freed < first_step ? freed : first_step, err);
+	add_wait(t, PART_WAIT_SLOT, freed < first_step ? freed : first_step, own, err);
 	if (t->n > n)
 		t->slot_holder = before;
-	add_wait(t, PART_WAIT_STEP, first_step, err);
+	add_wait(t, PART_WAIT_STEP, next_step_ns(t), own, err);
+	add_wait(t, PART_WAIT_QUEUE, first_step, own, err);
 }
 
 /* ---- its steps and what lies between ---- */
+
+static enum part part_of(const struct rec_visit *visit)
+{
+	if (visit->again)
+		return PART_RECOMPUTE;
+	return visit->phase == TL_PREFILL ? PART_PREFILL : PART_DECODE;
+}
 
 static bool in_lost(const struct model_view *v, uint64_t t0, uint64_t t1)
 {
@@ -193,6 +224,40 @@ static int longest_hole(const struct trace *t, uint64_t *ret_ns)
 	return 0;
 }
 
+/* Did it lose its place between its step number i - 1 and this one? */
+static bool was_preempted(const struct trace *t, size_t i)
+{
+	const struct rec_sequence *q = t->q;
+	uint64_t from, until;
+
+	if (!i)
+		return false;
+	if (q->visits[i].again && !q->visits[i - 1].again)
+		return true;
+	from = t->v->steps[q->visits[i - 1].step].t0_ns;
+	until = t->v->steps[q->visits[i].step].t0_ns;
+	for (size_t k = 0; k < q->n_preemptions; k++)
+		if (q->preemptions[k].at_ns >= from && q->preemptions[k].at_ns < until)
+			return true;
+	return false;
+}
+
+/* What filled the time between two steps of its own. */
+static void add_others(struct trace *t, uint32_t after, uint32_t before, uint64_t max_ns, int *err)
+{
+	const struct rec_step *own = &t->v->steps[before];
+
+	for (uint32_t o = after + 1; o < before; o++) {
+		const struct rec_step *other = &t->v->steps[o];
+
+		if (other->engine != t->q->engine || other->t0_ns >= own->t0_ns)
+			continue;
+		add_hole(t, other->t0_ns, max_ns, err);
+		add(t, PART_OTHER_STEPS, other->t1_ns < own->t0_ns ? other->t1_ns : own->t0_ns, err)
+			->step = o;
+	}
+}
+
 static void add_own_steps(struct trace *t, int *err)
 {
 	const struct rec_sequence *q = t->q;
@@ -201,23 +266,16 @@ static void add_own_steps(struct trace *t, int *err)
 	if (!*err)
 		*err = longest_hole(t, &max_ns);
 	for (size_t i = 0; i < q->n_visits && !*err; i++) {
-		const struct rec_step *own = &t->v->steps[q->visits[i].step];
-		bool prefill = q->visits[i].phase == TL_PREFILL;
+		uint32_t step = q->visits[i].step;
+		const struct rec_step *own = &t->v->steps[step];
 
-		for (uint32_t o = i ? q->visits[i - 1].step + 1 : q->visits[i].step;
-		     o < q->visits[i].step; o++) {
-			const struct rec_step *other = &t->v->steps[o];
-
-			if (other->engine != q->engine || other->t0_ns >= own->t0_ns)
-				continue;
-			add_hole(t, other->t0_ns, max_ns, err);
-			add(t, PART_OTHER_STEPS,
-			    other->t1_ns < own->t0_ns ? other->t1_ns : own->t0_ns, err)
-				->step = o;
+		if (was_preempted(t, i)) {
+			add_wait(t, PART_PARKED, own->t0_ns, step, err);
+		} else {
+			add_others(t, i ? q->visits[i - 1].step : step, step, max_ns, err);
+			add_hole(t, own->t0_ns, max_ns, err);
 		}
-		add_hole(t, own->t0_ns, max_ns, err);
-		add(t, prefill ? PART_PREFILL : PART_DECODE, own->t1_ns, err)->step =
-			q->visits[i].step;
+		add(t, part_of(&q->visits[i]), own->t1_ns, err)->step = step;
 	}
 }
 
@@ -311,6 +369,8 @@ static void add_up(struct trace *t)
 
 		t->sum_ns[s->part] += s->t1_ns - s->t0_ns;
 		t->n_prefill_steps += s->part == PART_PREFILL;
+		t->n_recompute_steps += s->part == PART_RECOMPUTE;
+		t->n_parked += s->part == PART_PARKED;
 		t->n_decode_steps += s->part == PART_DECODE;
 		if (s->t0_ns < first_token)
 			t->ttft_ns[s->part] +=

@@ -7,10 +7,13 @@
 
 enum part {
 	PART_READ,		/* req_first_byte -> req_last_byte */
-	PART_BEFORE_SUBMIT,	/* req_last_byte -> submit: parse, template, tokenize */
+	PART_BEFORE_SUBMIT,	/* front end: req_last_byte -> submit: parse, template, tokenize */
 	PART_WAIT_SLOT,		/* after submit, while its slot was still another sequence's */
-	PART_WAIT_STEP,		/* after that, until its first step began */
+	PART_WAIT_STEP,		/* after that, until the next step began */
+	PART_WAIT_QUEUE,	/* from then, if that step ran without it, until its first step began */
 	PART_PREFILL,		/* its own prefill steps */
+	PART_PARKED,		/* preempted: end of its step before -> begin of its step after */
+	PART_RECOMPUTE,		/* its steps that compute again what it had before it was preempted */
 	PART_DECODE,		/* its own decode steps */
 	PART_BETWEEN,		/* short spans between its steps in which the engine ran no step */
 	PART_OTHER_STEPS,	/* between its steps: steps that it was no member of */
@@ -27,8 +30,8 @@ struct segment {
 	uint64_t t0_ns, t1_ns;
 	uint8_t part;		/* enum part */
 	bool in_lost;		/* UNEXPLAINED: events were lost inside it */
-	uint32_t step;		/* PREFILL, DECODE, OTHER_STEPS: which; WAIT_*: the first */
-	uint32_t n_steps;	/* WAIT_*: how many of the engine's steps ran in it, own excluded */
+	uint32_t step;		/* PREFILL, RECOMPUTE, DECODE, OTHER_STEPS: which; others: the first */
+	uint32_t n_steps;	/* WAIT_*, PARKED: how many of the engine's steps ran in it, own excluded */
 };
 
 struct trace {
@@ -41,7 +44,7 @@ struct trace {
 	uint64_t sum_ns[N_PARTS];
 	uint64_t ttft_ns[N_PARTS];	/* of it, before the first token; DELIVERY: of that */
 	const struct rec_sequence *slot_holder;	/* WAIT_SLOT: whose slot it was */
-	size_t n_prefill_steps, n_decode_steps;
+	size_t n_prefill_steps, n_recompute_steps, n_decode_steps, n_parked;
 	uint64_t median_decode_ns;	/* of its decode steps that no prefill shared; 0: none */
 	/* Its decode steps that other sequences' prefill shared. */
 	size_t n_shared;

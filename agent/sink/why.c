@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The waterfall of one request: the answer, the rows on a time axis, parts that add up to e2e. */
 #include "sink/why.h"
+#include "base/pct.h"
 #include "base/units.h"
 #include "base/util.h"
 #include "sink/notes.h"
@@ -9,6 +10,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 static uint64_t not_explained(const struct trace *t)
@@ -77,6 +79,11 @@ static void name_parts(struct sentence *s, const struct trace *t)
 		if (part == PART_PREFILL)
 			append(s, "prefill of %u tokens in %zu step%s", t->q->n_prefill,
 			       t->n_prefill_steps, t->n_prefill_steps == 1 ? "" : "s");
+		else if (part == PART_RECOMPUTE)
+			append(s, "computing %u tokens again in %zu step%s", t->q->n_again,
+			       t->n_recompute_steps, t->n_recompute_steps == 1 ? "" : "s");
+		else if (part == PART_PARKED && t->n_parked > 1)
+			append(s, "parked after %zu preemptions", t->n_parked);
 		else
 			append(s, "%s", part_names[part]);
 	}
@@ -197,6 +204,25 @@ static void write_ttft(struct page *p, const struct trace *t)
 		   cell_ms(ttft, m.ttft_ns), cell_ms(wire, m.delivery_ns));
 }
 
+static int write_delivery(struct page *p, const struct trace *t)
+{
+	size_t n, max = request_delivery_max(t->v, t->r);
+	uint64_t *ns = malloc((max + 1) * sizeof(*ns));
+	char p50[CELL_LEN], most[CELL_LEN];
+
+	if (!ns)
+		return -ENOMEM;
+	n = request_delivery(t->v, t->r, ns);
+	if (n)
+		page__para(p, "  -", 4,
+			   "delivery, from the engine's output to the write: p50 %s ms, max %s ms "
+			   "over %zu of %zu tokens",
+			   cell_ms(p50, (int64_t)pct_u64(ns, n, 500)),
+			   cell_ms(most, (int64_t)pct_u64(ns, n, 1000)), n, max);
+	free(ns);
+	return 0;
+}
+
 static void write_join(struct page *p, const struct trace *t)
 {
 	if (!t->q)
@@ -262,6 +288,7 @@ int why_request(const struct model_view *v, size_t request, const struct text_op
 		write_sum(&p, &t);
 		fputc('\n', out);
 		write_ttft(&p, &t);
+		err = write_delivery(&p, &t);
 		write_join(&p, &t);
 		write_losses(&p, &t);
 		write_legend(&p, &t);

@@ -105,6 +105,7 @@ static void decode_row(struct build *b, const struct group *g, const char *ms, c
 static void close_group(struct build *b)
 {
 	struct group *g = &b->g;
+	const char *again = g->part == PART_RECOMPUTE ? " again" : "";
 	char ms[64], who[300];
 
 	if (!g->n)
@@ -117,11 +118,11 @@ static void close_group(struct build *b)
 		row(b, g->t0_ns, g->t1_ns, STYLE_BAD, "%zu step%s of others, %s: %s", g->n,
 		    g->n == 1 ? "" : "s", ms, who);
 	else if (g->n == 1)
-		row(b, g->t0_ns, g->t1_ns, STYLE_PREFILL, "prefill %" PRIu64 " tok, %s%s%s",
-		    g->tokens, ms, *who ? ", with " : ", alone", who);
+		row(b, g->t0_ns, g->t1_ns, STYLE_PREFILL, "prefill %" PRIu64 " tok%s, %s%s%s",
+		    g->tokens, again, ms, *who ? ", with " : ", alone", who);
 	else
 		row(b, g->t0_ns, g->t1_ns, STYLE_PREFILL,
-		    "%zu prefill steps %s, %" PRIu64 " tok%s%s", g->n, ms, g->tokens,
+		    "%zu prefill steps %s, %" PRIu64 " tok%s%s%s", g->n, ms, g->tokens, again,
 		    *who ? ", with " : ", alone", who);
 	memset(g, 0, sizeof(*g));
 }
@@ -157,6 +158,8 @@ static bool fits_group(const struct build *b, const struct segment *s, const str
 	if (!g->n || g->part != s->part || odd || g->odd)
 		return false;
 	if (s->part == PART_PREFILL && b->t->n_prefill_steps <= MAX_PREFILL_ROWS)
+		return false;
+	if (s->part == PART_RECOMPUTE && b->t->n_recompute_steps <= MAX_PREFILL_ROWS)
 		return false;
 	return b->fold > FOLD_SAME_CROWD || crowd__equal(&g->crowd, crowd);
 }
@@ -218,19 +221,57 @@ static const char *holders(const struct trace *t, const struct segment *s, char 
 	return buf;
 }
 
+/* How full the scheduler was meanwhile, as far as it says. */
+struct fullness {
+	bool queues_known, kv_known;
+	uint32_t running, kv_ppm;	/* most */
+};
+
+static void add_fullness(struct fullness *f, const struct rec_step *st)
+{
+	f->queues_known |= (st->stats & TL_STATS_QUEUES) != 0;
+	f->kv_known |= (st->stats & TL_STATS_KV) != 0;
+	if (st->stats & TL_STATS_QUEUES && st->running > f->running)
+		f->running = st->running;
+	if (st->stats & TL_STATS_KV && st->kv_ppm > f->kv_ppm)
+		f->kv_ppm = st->kv_ppm;
+}
+
+/* "; up to 7 running, KV cache up to 97 % full", or what is known of that. Returns buf. */
+static const char *fullness_text(const struct fullness *f, char *buf, size_t size)
+{
+	int at = 0;
+
+	buf[0] = '\0';
+	if (f->queues_known)
+		at = snprintf(buf, size, "; up to %u running", f->running);
+	if (f->kv_known)
+		snprintf(buf + at, size - (size_t)at, "%s KV cache up to %.0f %% full", at ? "," : ";",
+			 f->kv_ppm / 1e4);
+	return buf;
+}
+
 static void wait_row(struct build *b, const struct segment *s)
 {
 	const struct trace *t = b->t;
-	char who[300], had[128];
+	char who[300], had[128], full[80];
 	struct crowd crowd = { .n = 0 };
+	struct fullness fullness = { 0 };
 	uint32_t left = s->n_steps;
 
 	for (uint32_t i = s->step; left && i < t->v->n_steps; i++)
 		if (t->v->steps[i].engine == t->q->engine) {
 			crowd__add(&crowd, t->v, i, own_seq(t));
+			add_fullness(&fullness, &t->v->steps[i]);
 			left--;
 		}
 	crowd__text(&crowd, t->v, who, sizeof(who));
+	fullness_text(&fullness, full, sizeof(full));
+	if (s->part == PART_PARKED || s->part == PART_WAIT_QUEUE) {
+		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "%s%s; %u step%s ran: %s", part_names[s->part],
+		    full, s->n_steps, s->n_steps == 1 ? "" : "s", *who ? who : "members not seen");
+		return;
+	}
 	if (s->part == PART_WAIT_SLOT)
 		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT,
 		    "waiting for a slot; slot %u had%s; %u steps ran: %s", t->q->slot,
@@ -300,6 +341,8 @@ static void plain_row(struct build *b, const struct segment *s)
 		return;
 	case PART_WAIT_SLOT:
 	case PART_WAIT_STEP:
+	case PART_WAIT_QUEUE:
+	case PART_PARKED:
 		wait_row(b, s);
 		return;
 	case PART_STREAM:
@@ -338,6 +381,7 @@ static int build(struct why_rows *w, const struct trace *t, enum fold fold, uint
 			hole_from = hole_from ? hole_from : s->t0_ns;
 			continue;
 		case PART_PREFILL:
+		case PART_RECOMPUTE:
 		case PART_DECODE:
 		case PART_OTHER_STEPS:
 			add_step(&b, s, hole_from ? hole_from : s->t0_ns);

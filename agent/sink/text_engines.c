@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Engines in the text report: what they are, how full their steps were, what their schedulers say. */
+#include "base/units.h"
+#include "base/util.h"
+#include "engine/recognise.h"
+#include "sink/text_priv.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+
+void text_engines(struct page *p, const struct model_view *v)
+{
+	for (size_t i = 0; i < v->n_engines; i++) {
+		const struct tl_engine *e = &v->engines[i].e;
+		char ports[80] = "";
+		int at = 0;
+
+		for (size_t k = 0; k < e->n_ports && k < ARRAY_SIZE(e->ports); k++)
+			at += snprintf(ports + at, sizeof(ports) - (size_t)at, "%s%u",
+				       at ? " " : ", port ", e->ports[k]);
+		page__para(p, "engine", LABEL, "pid %u: %s %s%s%s%s%s%s%s; steps: %s", e->hdr.tgid,
+			   engine_kind_name(e->engine),
+			   e->version[0] ? e->version : "(version unknown)", e->role[0] ? ", " : "",
+			   e->role, ports, e->tiers ? "," : "", e->tiers & TL_T0 ? " T0" : "",
+			   e->tiers & TL_T1 ? " T1" : "",
+			   e->step_source[0] ? e->step_source : "not seen");
+	}
+	if (!v->n_engines)
+		page__para(p, "engine", LABEL, "none");
+}
+
+static void spark(struct page *p, const double *values, size_t n, double max)
+{
+	fprintf(p->out, "%*s[", LABEL, "");
+	page__spark(p, values, n, max);
+	fputs("]\n", p->out);
+}
+
+void text_batch(struct page *p, const struct summary *s)
+{
+	double sizes[ARRAY_SIZE(s->bins)];
+	char width[UNITS_LEN];
+
+	if (!s->busy_from_steps)
+		return;
+	for (size_t i = 0; i < s->n_bins; i++)
+		sizes[i] = s->bins[i].busy_pct > 0 ? s->bins[i].mean_members : -1;
+	page__para(p, "batch", LABEL,
+		   "mean %.2f, p50 %u, max %u sequences per step, weighted by time; %s a column, "
+		   "blank: no step",
+		   s->batch.mean, s->batch.p50, s->batch.max,
+		   units_ns(width, s->n_bins > 1 ? s->bins[1].t0_ns - s->bins[0].t0_ns : 0));
+	spark(p, sizes, s->n_bins, s->batch.max);
+}
+
+/* ---- schedulers ---- */
+
+struct list {
+	char text[400];
+	size_t at;
+};
+
+static void __attribute__((format(printf, 2, 3))) item(struct list *l, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	if (l->at && l->at + 2 < sizeof(l->text))
+		l->at += (size_t)snprintf(l->text + l->at, sizeof(l->text) - l->at, "; ");
+	va_start(ap, fmt);
+	n = vsnprintf(l->text + l->at, sizeof(l->text) - l->at, fmt, ap);
+	va_end(ap);
+	if (n > 0)
+		l->at += (size_t)n < sizeof(l->text) - l->at ? (size_t)n : sizeof(l->text) - l->at - 1;
+}
+
+static void write_scheduler(struct page *p, uint32_t pid, const struct scheduler_summary *s)
+{
+	struct list l = { .at = 0 };
+
+	if (s->kv_ppm.known)
+		item(&l, "KV cache p50 %.1f %%, max %.1f %% in use", s->kv_ppm.p50 / 1e4,
+		     s->kv_ppm.max / 1e4);
+	if (s->running.known)
+		item(&l, "running p50 %u, max %u; waiting p50 %u, max %u", s->running.p50,
+		     s->running.max, s->waiting.p50, s->waiting.max);
+	if (s->prefix_queries > 0)
+		item(&l, "%.1f %% of %" PRId64 " prompt tokens from the prefix cache",
+		     100.0 * (double)s->prefix_hits / (double)s->prefix_queries, s->prefix_queries);
+	if (s->preemptions >= 0)
+		item(&l, "%" PRId64 " preemption%s", s->preemptions, s->preemptions == 1 ? "" : "s");
+	if (s->drafted > 0)
+		item(&l, "%.1f %% of %" PRId64 " drafted tokens accepted",
+		     100.0 * (double)s->accepted / (double)s->drafted, s->drafted);
+	if (l.at)
+		page__para(p, "scheduler", LABEL, "pid %u: %s", pid, l.text);
+}
+
+int text_scheduler(struct page *p, const struct model_view *v, const struct summary *s)
+{
+	double kv[ARRAY_SIZE(s->bins)], waiting[ARRAY_SIZE(s->bins)];
+	double most_kv = -1, most_waiting = -1;
+
+	for (size_t i = 0; i < v->n_engines; i++) {
+		struct scheduler_summary sched;
+		int err = summarise_scheduler(v, (uint32_t)i, &sched);
+
+		if (err)
+			return err;
+		write_scheduler(p, v->engines[i].e.hdr.tgid, &sched);
+	}
+	for (size_t i = 0; i < s->n_bins; i++) {
+		kv[i] = s->bins[i].kv_pct;
+		waiting[i] = s->bins[i].waiting;
+		most_kv = kv[i] > most_kv ? kv[i] : most_kv;
+		most_waiting = waiting[i] > most_waiting ? waiting[i] : most_waiting;
+	}
+	if (most_kv >= 0) {
+		page__para(p, "KV cache", LABEL, "in use, means over time; full height is 100 %%");
+		spark(p, kv, s->n_bins, 100);
+	}
+	if (most_waiting > 0) {
+		page__para(p, "waiting", LABEL, "sequences, means over time; full height is %.1f",
+			   most_waiting);
+		spark(p, waiting, s->n_bins, most_waiting);
+	}
+	return 0;
+}
