@@ -12,7 +12,8 @@
 
 enum mpin_type {
 	MPIN_NONE = 0,		/* nothing more to read */
-	MPIN_NIL, MPIN_BOOL, MPIN_INT, MPIN_FLOAT, MPIN_STR, MPIN_BIN, MPIN_ARRAY, MPIN_MAP, MPIN_EXT,
+	MPIN_NIL, MPIN_BOOL, MPIN_INT, MPIN_FLOAT, MPIN_STR, MPIN_BIN, MPIN_ARRAY, MPIN_MAP,
+	MPIN_EXT,
 };
 
 enum mpin_why {
@@ -63,8 +64,8 @@ bool mpin_array(struct mpin *m, uint32_t *ret_n);
 bool mpin_map(struct mpin *m, uint32_t *ret_n);
 /* while (mpin_more(m, &n)) { take one element } */
 bool mpin_more(struct mpin *m, uint32_t *left);
-/* while (mpin_key(m, &n, &key)) { take the value }; a key that is no string has key.type != MPIN_STR
- * and is none of the names that MPIN_IS() knows. */
+/* while (mpin_key(m, &n, &key)) { take the value }; a key that is no string has
+ * key.type != MPIN_STR and is none of the names that MPIN_IS() knows. */
 bool mpin_key(struct mpin *m, uint32_t *left, struct mpin_bytes *key);
 
 /* An array whose elements have meanings by position. */

@@ -52,7 +52,9 @@ static struct vllm_id without_prompt(struct vllm_id id, int32_t *ret_prompt)
 	size_t digits = 0;
 
 	*ret_prompt = -1;
-	if ((id.len > 9 && !memcmp(id.p, "chatcmpl-", 9)) || (id.len > 5 && !memcmp(id.p, "resp_", 5)))
+	if (id.len > 9 && !memcmp(id.p, "chatcmpl-", 9))
+		return id;
+	if (id.len > 5 && !memcmp(id.p, "resp_", 5))
 		return id;
 	while (digits < id.len && digits < 6 && id.p[id.len - digits - 1] >= '0' &&
 	       id.p[id.len - digits - 1] <= '9')
@@ -225,7 +227,7 @@ static void read_params(struct mpin *m, struct vllm_add *add)
 	}
 }
 
-/* A tensor is [type, [sizes ...], data]: embeddings in the place of a prompt have a row per token. */
+/* A tensor is [type, [sizes ...], data]: embeddings in a prompt's place have a row per token. */
 static int64_t tensor_rows(struct mpin m)
 {
 	int64_t rows;
@@ -249,7 +251,7 @@ static void add_array(struct add_walk *w, struct mpin *m)
 		if (add->n_prompt < 0)
 			add->n_prompt = tensor_rows(in);
 	} else if (w->i <= 2 && add->n_prompt < 0 && mpin_array(&in, &n)) {
-		/* One token says that all are. In second place it may also be an empty list of images. */
+		/* One token says that all are. In second place may also be a list of images. */
 		if (n ? mpin_peek(&in) == MPIN_INT : w->i == 1)
 			add->n_prompt = n;
 	}

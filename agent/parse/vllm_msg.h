@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What messages between vLLM's API server and its engine mean: ids, counts and times. Pure.
  *
- * Told by shape, not by version: vLLM 0.7 to 0.32 and what resembles them. No token id and no text
- * of a prompt or an answer is handed out. Payloads may be cut, and what they claim is not trusted. */
+ * Told by shape, not by version: vLLM 0.7 to 0.33 and what resembles them. No token id and no text
+ * of a prompt or an answer is handed out. Payloads may be cut, and what they claim may be a lie. */
 #ifndef TL_VLLM_MSG_H
 #define TL_VLLM_MSG_H
 
@@ -75,7 +75,7 @@ struct vllm_stats {
 	uint32_t known;		/* enum vllm_stat */
 	uint64_t running, waiting, skipped;	/* requests; skipped: waiting for more than room */
 	double kv_usage;	/* 0..1 */
-	struct {		/* of requests first scheduled in this step, then of those resumed */
+	struct {		/* of requests first scheduled in this step; of those resumed */
 		uint64_t requests, queries, hits;	/* queries, hits: tokens */
 		uint64_t preempted_requests, preempted_queries, preempted_hits;
 	} prefix;
@@ -97,8 +97,8 @@ struct vllm_outputs {
 	uint32_t n_rows;	/* as the message claims */
 	uint64_t timestamp_ns;	/* CLOCK_MONOTONIC of the engine's host; 0: unknown */
 	bool has_stats;
-	bool utility;		/* carries the reply to a UTILITY: no step */
-	bool wave;		/* says that a wave of data parallelism begins or ends: no step */
+	bool utility;		/* carries the reply to a UTILITY, or control of a wave: no step */
+	bool wave;		/* the latter: a wave of data parallelism begins or ends */
 	uint8_t flags;		/* VLLM_CUT, VLLM_SHAPE: of the message, not of its rows */
 	struct vllm_stats stats;	/* if has_stats */
 	struct vllm_ids finished; /* requests that ended, if the API server is told of others' */
@@ -137,7 +137,7 @@ struct vllm_row {
 	struct {		/* tokens of its prompt; -1: not said */
 		int64_t prompt, computed, cached, cached_local, cached_external;
 	} prefill;
-	int64_t n_cached;	/* prompt tokens taken from a cache, however it was said; -1: not said */
+	int64_t n_cached;	/* prompt tokens from a cache, however it was said; -1: not said */
 	struct vllm_events events;
 };
 /* The rows, once each, in order. A cut message ends early: then n_rows says more. */
@@ -149,7 +149,7 @@ bool vllm_msg_next_row(struct vllm_outputs *o, struct vllm_row *ret);
 struct vllm_names {
 	struct vllm_id sequence; /* without the number of a child: shared by n > 1 siblings */
 	struct vllm_id external; /* and without the engine's suffix of 8 hex digits */
-	struct vllm_id http;	/* and without the number of the prompt in a list: what HTTP shows */
+	struct vllm_id http;	/* and without the number of a prompt in a list: what HTTP shows */
 	int32_t child;		/* its number with n > 1; -1: none */
 	int32_t prompt;		/* number of the prompt in a list; -1: none */
 };

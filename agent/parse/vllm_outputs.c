@@ -128,8 +128,8 @@ static void read_stats(struct mpin *m, struct vllm_stats *s)
 
 /* ---- the message ---- */
 
-/* [engine, rows, stats, timestamp, utility output, finished requests, wave complete, start wave ...];
- * 0.7 had [rows, stats]. */
+/* [engine, rows, stats, timestamp, utility output, finished requests, wave complete, start wave,
+ * ...]; 0.7 had [rows, stats, timestamp, utility output]. */
 static void read_field(struct mpin *m, struct vllm_outputs *o, uint32_t *behind_timestamp)
 {
 	enum mpin_type type = mpin_peek(m);
@@ -151,7 +151,7 @@ static void read_field(struct mpin *m, struct vllm_outputs *o, uint32_t *behind_
 	}
 	switch ((*behind_timestamp)++) {
 	case 0:
-		o->utility = type != MPIN_NIL;
+		o->utility |= type != MPIN_NIL;
 		break;
 	case 1:
 		if (type == MPIN_ARRAY && mpin_array(&ids.at, &ids.left))
@@ -160,6 +160,7 @@ static void read_field(struct mpin *m, struct vllm_outputs *o, uint32_t *behind_
 	case 2:
 	case 3:
 		o->wave |= type != MPIN_NIL;
+		o->utility |= o->wave;
 		break;
 	}
 	mpin_skip(m, 1);
@@ -231,7 +232,8 @@ bool vllm_msg_next_event(struct vllm_events *events, struct vllm_event *ret)
 	return false;
 }
 
-enum { FIRST = 2, LAST = 7, N_LOOK = LAST + 1 };	/* fields that are looked at to tell the layout */
+/* Fields that are looked at to tell the layout. */
+enum { FIRST = 2, LAST = 7, N_LOOK = LAST + 1 };
 
 struct layout {
 	const uint8_t *at[N_LOOK];
@@ -300,8 +302,8 @@ static bool read_prefill(struct mpin *m, struct vllm_row *row)
 	return row->prefill.prompt >= 0 || row->prefill.cached >= 0;
 }
 
-/* A field behind the events, at distance d from them. First come kv_transfer_params, a map that may hold
- * anything; then, or after one more, the tokens from the cache; far behind is a count of NaNs. */
+/* A field behind the events, at distance d from them. First come kv_transfer_params, a map that may
+ * hold anything; then, or after one more, the tokens from the cache; far behind is a count of NaNs. */
 static void read_behind_events(struct mpin *m, struct vllm_row *row, uint32_t d)
 {
 	int64_t v;
@@ -343,7 +345,7 @@ static void read_finish(const struct layout *l, int f, struct vllm_row *row)
 	}
 }
 
-/* [id, new tokens, logprobs, prompt logprobs, (pooling), finish reason, stop reason, events, ...] */
+/* [id, tokens, logprobs, prompt logprobs, (pooling), finish reason, stop reason, events, ...] */
 static void read_row(struct mpin *m, struct mpin_row *at, struct vllm_row *row)
 {
 	struct layout l;

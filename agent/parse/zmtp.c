@@ -217,7 +217,7 @@ static void read_properties(struct zmtp_command *cmd, const uint8_t *p, const ui
 {
 	while (end - p > 1) {
 		const uint8_t *name = p + 1, *value = name + *p + 4;
-		size_t name_len = *p, len;
+		size_t name_len = *p, len, keep;
 
 		if ((size_t)(end - name) < name_len + 4)
 			return;
@@ -227,8 +227,9 @@ static void read_properties(struct zmtp_command *cmd, const uint8_t *p, const ui
 		if (name_is(name, name_len, "Socket-Type")) {
 			copy_text(cmd->socket_type, sizeof(cmd->socket_type), value, len);
 		} else if (name_is(name, name_len, "Identity")) {
-			cmd->identity_len = len < sizeof(cmd->identity) ? len : sizeof(cmd->identity);
-			memcpy(cmd->identity, value, cmd->identity_len);
+			keep = len < sizeof(cmd->identity) ? len : sizeof(cmd->identity);
+			memcpy(cmd->identity, value, keep);
+			cmd->identity_len = keep;
 		}
 		p = value + len;
 	}

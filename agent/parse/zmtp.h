@@ -21,7 +21,7 @@ struct zmtp_message {
 	size_t n;		/* at most ZMTP_MAX_FRAMES */
 	uint64_t n_total;	/* frames on the wire */
 	uint64_t bytes;		/* payload on the wire, of all frames */
-	bool joined;		/* the first since the stream was joined: may lack its first frames */
+	bool joined;		/* the first since the stream was joined: may lack frames */
 };
 
 /* Strings end with NUL, cut to fit, "" if absent. */
