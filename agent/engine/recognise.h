@@ -68,6 +68,17 @@ uint32_t recognise_tiers(const struct proc_facts *f, const struct engine_id *id)
 bool recognise_hides_traffic(const struct proc_facts *f);
 /* Most tokens in one step, as the command line says it (vLLM: --max-num-batched-tokens); 0: not said. */
 uint32_t recognise_max_step_tokens(const struct proc_facts *f);
+/* Most sequences in one step (vLLM: --max-num-seqs); 0: not said. */
+uint32_t recognise_max_seqs(const struct proc_facts *f);
+/* What the command line of a vLLM server's first process says. */
+struct vllm_options {
+	bool no_stats;		/* its engines say nothing of their schedulers */
+	bool headless;		/* engines only: their API server is on another host */
+	bool config_file;	/* there are options that are not seen here */
+	uint32_t api_servers;	/* processes, 0: not said */
+	uint32_t engines, engines_here;	/* of data parallelism: in all, and on this host. 0: not said */
+};
+void recognise_vllm_options(const struct proc_facts *f, struct vllm_options *ret);
 /* Is it one of the functions of which a call computes one step? */
 bool recognise_is_step(const char *symbol);
 /* Does a child process of this engine belong to the server that is its parent? */

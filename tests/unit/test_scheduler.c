@@ -2,7 +2,6 @@
 /* An engine whose scheduler runs in a process of its own: joins across processes, preemptions. */
 #include "unit.h"
 
-#include "engine/vllm_sched.h"
 #include "model/model.h"
 #include <errno.h>
 #include <string.h>
@@ -210,50 +209,6 @@ static void test_preemption__joins_by_counts_all_the_same(void **state)
 	assert_int_equal(finish(m)->requests[0].n_seqs, 1);
 }
 
-/* The scheduler followed from outside marks what comes again, and nothing else. */
-static void test_vsched__marks_what_is_computed_again(void **state)
-{
-	struct vseq seqs[2] = { { .slot = 0, .used = true, .prompt = 600, .cached = -1 },
-				{ .slot = 1, .used = true, .prompt = 20, .cached = -1 } };
-	const struct vsched_row first[] = { { .slot = 1, .n_tokens = 1, .first = true, .cached = 0 } };
-	const struct vsched_row both[] = { { .slot = 0, .n_tokens = 1, .first = true, .cached = 0 },
-					   { .slot = 1, .n_tokens = 1, .cached = -1 } };
-	struct vsched s = { .budget = 512 };
-	struct tl_member m[8];
-	uint32_t gone[8];
-	size_t n_gone;
-	bool guess;
-
-	(void)state;
-	assert_int_equal(vsched__arrive(&s, 1), 0);
-	assert_int_equal(vsched__arrive(&s, 0), 0);
-	const struct vsched_step taken = { .rows = first, .n_rows = 1, .has_prefix = true,
-					   .new_requests = 2, .new_queries = 620 };
-	const struct vsched_step whole = { .rows = both, .n_rows = 2, .has_prefix = true };
-	const struct vsched_step silent = { .rows = both + 1, .n_rows = 1, .has_prefix = true };
-	const struct vsched_step resumed = { .rows = both + 1, .n_rows = 1, .has_prefix = true,
-					     .again_requests = 1, .again_queries = 601 };
-
-	assert_int_equal(vsched__step(&s, seqs, &taken, m, 8, gone, &n_gone, &guess), 2);
-	assert_int_equal(m[1].n_tokens, 492);
-	assert_int_equal(m[0].flags | m[1].flags, 0);
-	assert_int_equal(vsched__step(&s, seqs, &whole, m, 8, gone, &n_gone, &guess), 2);
-	assert_int_equal(m[0].flags | m[1].flags, 0);
-	assert_int_equal(vsched__step(&s, seqs, &silent, m, 8, gone, &n_gone, &guess), 1);
-	assert_int_equal(n_gone, 1);
-	assert_int_equal(vsched__step(&s, seqs, &resumed, m, 8, gone, &n_gone, &guess), 2);
-	assert_int_equal(m[1].slot, 0);
-	assert_int_equal(m[1].n_tokens, 511);
-	assert_int_equal(m[1].flags, TL_MEMBER_AGAIN);
-	assert_int_equal(vsched__step(&s, seqs, &whole, m, 8, gone, &n_gone, &guess), 2);
-	assert_int_equal(m[1].n_tokens, 90);
-	assert_int_equal(m[1].flags, TL_MEMBER_AGAIN);
-	assert_int_equal(vsched__step(&s, seqs, &whole, m, 8, gone, &n_gone, &guess), 2);
-	assert_int_equal(m[1].phase, TL_DECODE);
-	assert_int_equal(m[1].flags, 0);
-	vsched__free(&s);
-}
-
 static void test_preemption__survives_no_memory(void **state)
 {
 	(void)state;
@@ -297,7 +252,6 @@ int main(void)
 		TEST(test_preemption__what_is_computed_again_is_no_prompt),
 		TEST(test_preemption__steps_tell_where_the_engine_does_not),
 		TEST(test_preemption__joins_by_counts_all_the_same),
-		TEST(test_vsched__marks_what_is_computed_again),
 		TEST(test_preemption__survives_no_memory),
 	};
 
