@@ -500,6 +500,20 @@ static void test_wire__hole_in_stream(void **state)
 	assert_non_null(strstr(f->log.text, "end 1 how 4 status 200 @4000\n"));
 }
 
+static void test_wire__end_of_input_is_no_hole(void **state)
+{
+	struct fixture *f = *state;
+	char buf[1024];
+	uint32_t at = 5000;
+
+	sprintf(buf, POST("/v1/chat/completions", CHAT));
+	feed_sock(f->w, 5, 500, TL_SOCK_ACCEPT);
+	feed_at(f, 1000, TL_IN, buf, at += strlen(buf));
+	feed_at(f, 1100, TL_IN, buf, at += strlen(buf) + 1);	/* and shutdown(SHUT_WR) */
+	assert_null(strstr(f->log.text, "lost"));
+	assert_non_null(strstr(f->log.text, "facts 2 "));
+}
+
 static void test_wire__hole_in_request_body(void **state)
 {
 	struct fixture *f = *state;
@@ -554,7 +568,8 @@ int main(void)
 		T(not_streamed), T(json_lines), T(error_answer), T(facts_behind_a_long_prompt), T(pipelined),
 		T(begins_when_it_arrived),
 		T(limits_pipeline), T(garbage), T(tls), T(client_side_is_ignored), T(other_paths),
-		T(inode_used_again), T(hole_in_stream), T(hole_in_request_body), T(survives_oom),
+		T(inode_used_again), T(hole_in_stream), T(end_of_input_is_no_hole),
+		T(hole_in_request_body), T(survives_oom),
 	};
 
 	return cmocka_run_group_tests_name("wire", tests, NULL, NULL);
