@@ -2,7 +2,7 @@
 /* What reading vLLM's wire costs: synthetic messages of 0.32, as libzmq sends them, through the parsers. */
 #include "parse/vllm_msg.h"
 #include "parse/zmtp.h"
-#include "unit/msgpack_out.h"
+#include "../unit/msgpack_out.h"
 
 #include <stdio.h>
 #include <time.h>
