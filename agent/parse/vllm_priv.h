@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the readers of vLLM's messages share. */
-#ifndef TL_VLLM_PRIV_H
-#define TL_VLLM_PRIV_H
+#ifndef TL_PARSE_VLLM_PRIV_H
+#define TL_PARSE_VLLM_PRIV_H
 
 #include "parse/vllm_msg.h"
 
