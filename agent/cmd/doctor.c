@@ -6,6 +6,7 @@
 #include "cmd/cmd.h"
 #include "cmd/doctor.h"
 #include "cmd/log.h"
+#include "cmd/vllm_server.h"
 #include "source/discover.h"
 #include "source/probe_check.h"
 #include "source/probes.h"
@@ -165,8 +166,8 @@ static void judge_host(struct doctor *d)
 			   "engine runs here now, so T1 (engine steps) could not be tried.");
 	else
 		verdict(d, "%s available: requests and tokens on the sockets of any server, and "
-			   "the steps (T1) of %zu of %zu engine%s found.",
-			d->t1 ? "T0+T1" : "T0", d->n_t1, n, n == 1 ? "" : "s");
+			   "the steps of %zu of %zu engine%s found.",
+			d->t1 ? "T0+T1" : "T0", d->n_steps, n, n == 1 ? "" : "s");
 }
 
 /* A process that is no engine: there may still be HTTP to see. */
@@ -195,6 +196,8 @@ static const char *no_steps(const struct doctor *d, char *buf, size_t size)
 
 	if (f->id.engine == TL_ENGINE_LLAMA && wants_t1(f))
 		return t1_reason(d->outcomes);
+	if (d->server.n)	/* "steps" is the first */
+		return d->server.v[0].text;
 	if (f->id.engine != TL_ENGINE_LLAMA)
 		snprintf(buf, size, "the steps of %s are not known to this version",
 			 engine_kind_name(f->id.engine));
@@ -214,13 +217,25 @@ static const char *no_steps(const struct doctor *d, char *buf, size_t size)
 static void judge_target(struct doctor *d)
 {
 	const struct found *f = &d->target;
-	char comm[16], who[96], why[160];
+	char comm[16], who[96], why[200];
 
 	str_copy_clean(comm, sizeof(comm), f->facts.comm, strlen(f->facts.comm));
 	snprintf(who, sizeof(who), "pid %u (%s %s)", f->facts.pid, engine_kind_name(f->id.engine),
 		 f->id.role);
 	if (f->id.engine == TL_ENGINE_UNKNOWN)
 		judge_stranger(d, comm);
+	else if (d->wire_engine == f->facts.pid)
+		verdict(d, "T0 available for %s, and enough: its steps on the wire (ZMQ) to pid %u, "
+			   "requests and tokens on the sockets of that server.",
+			who, f->server);
+	else if (d->wire_engine)
+		verdict(d, "T0 available for %s, and enough: requests and tokens on the sockets of "
+			   "its server, engine steps on the wire (ZMQ) to pid %u.",
+			who, d->wire_engine);
+	else if (d->server.n)
+		verdict(d, "T0 available for %s, its steps not: %s; requests and tokens on its "
+			   "sockets are seen.",
+			who, no_steps(d, why, sizeof(why)));
 	else if (!d->t1)
 		verdict(d, "T0 available for %s, T1 not: %s; requests and tokens on its sockets "
 			   "are seen.",
@@ -235,18 +250,32 @@ static void judge_target(struct doctor *d)
 
 /* ---- collecting ---- */
 
-static void ask_target(struct doctor *d)
+/* Its steps are seen between its processes, if they are. */
+static int ask_vllm(struct doctor *d)
+{
+	struct vllm_server s;
+	int err = discover(&d->found);
+
+	if (err || !vllm_server_look(&d->found, d->target.server, &s))
+		return err;
+	d->wire_engine = s.engine;
+	return vllm_server_checks(&s, &d->server);
+}
+
+static int ask_target(struct doctor *d)
 {
 	uint16_t engine = d->target.id.engine;
 
 	d->check_err = probe_check(engine ? d->pid : 0, engine, say_probe, d->outcomes);
 	d->t0 = d->check_err >= 0 && has_t0(d->outcomes);
 	d->t1 = d->t0 && wants_t1(&d->target) && has_steps(d->outcomes, NULL);
+	return engine == TL_ENGINE_VLLM ? ask_vllm(d) : 0;
 }
 
 static int ask_host(struct doctor *d)
 {
 	int err = discover(&d->found);
+	struct vllm_server s;
 	uint32_t last = 0;
 
 	if (err)
@@ -260,15 +289,17 @@ static int ask_host(struct doctor *d)
 		struct outcome o[DOCTOR_MAX_PROBES] = { 0 };
 		const struct found *f = &d->found.found[i];
 
+		if (f->server == f->facts.pid && vllm_server_look(&d->found, f->server, &s))
+			d->n_steps += s.engine != 0;
 		if (!wants_t1(f) || probe_check(f->facts.pid, f->id.engine, say_probe, o) < 0)
 			continue;
 		d->engine_t1[i] = has_steps(o, NULL);
+		d->t1 |= d->engine_t1[i];
 		if (d->engine_t1[i] && f->server != last) {
-			d->n_t1++;
+			d->n_steps++;
 			last = f->server;
 		}
 	}
-	d->t1 = d->n_t1 > 0;
 	return 0;
 }
 
@@ -279,7 +310,7 @@ static int examine(struct doctor *d)
 	if (!err)
 		err = doctor_user(&d->user);
 	if (!err && d->pid)
-		ask_target(d);
+		err = ask_target(d);
 	else if (!err)
 		err = ask_host(d);
 	if (err)
@@ -347,6 +378,7 @@ int cmd_doctor(int argc, char **argv)
 	proc_facts__free(&d.target.facts);
 	discovery__free(&d.found);
 	free(d.engine_t1);
+	vec_free(&d.server);
 	vec_free(&d.kernel);
 	vec_free(&d.user);
 	return err || !d.t0 ? CMD_FAILED : CMD_OK;

@@ -37,13 +37,15 @@ struct doctor {
 	pid_t pid;		/* 0: the host */
 	bool json;
 	struct found target;	/* with pid */
-	struct discovery found;	/* without */
-	bool *engine_t1;	/* of found.found[i]: can its steps be seen? */
+	struct discovery found;	/* without; with the pid of a vLLM: what is around it */
+	bool *engine_t1;	/* of found.found[i]: can its steps be seen by probes? */
+	uint32_t wire_engine;	/* with the pid of a vLLM: whose wire shows its steps, 0: nobody's */
+	struct check_list server;	/* with the pid of a vLLM: what that server lets be seen */
 	struct check_list kernel, user;
 	struct outcome outcomes[DOCTOR_MAX_PROBES];
 	int check_err;		/* probe_check itself failed */
 	bool t0, t1;
-	size_t n_t1;		/* without pid: engines of which steps can be seen */
+	size_t n_steps;		/* without pid: servers of which steps can be seen */
 	char verdict[512];
 };
 
@@ -52,6 +54,9 @@ struct doctor {
 bool doctor_not_needed(const struct doctor *d, size_t i);
 int doctor_print(const struct doctor *d);	/* 0 or -errno */
 
+/* Appends a line; `name` lives on. 0 or -ENOMEM. */
+__attribute__((format(printf, 4, 5))) int check_add(struct check_list *list, const char *name,
+						     enum check_state state, const char *fmt, ...);
 /* This kernel and this user: each appends its lines. -ENOMEM. */
 int doctor_kernel(struct check_list *kernel);
 int doctor_user(struct check_list *user);

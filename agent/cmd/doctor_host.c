@@ -23,8 +23,8 @@ static const char btf_path[] = "/sys/kernel/btf/vmlinux";
 /* Inode numbers that the kernel gives to its first namespaces (include/linux/proc_ns.h). */
 enum { FIRST_USER_NS = 0xEFFFFFFD, FIRST_PID_NS = 0xEFFFFFFC };
 
-__attribute__((format(printf, 4, 5))) static int add(struct check_list *list, const char *name,
-						     enum check_state state, const char *fmt, ...)
+int check_add(struct check_list *list, const char *name, enum check_state state, const char *fmt,
+	      ...)
 {
 	struct check *c = vec_push(list, MAX_CHECKS);
 	va_list ap;
@@ -65,9 +65,9 @@ static int check_release(struct check_list *list)
 	if (uname(&u))
 		return -errno;
 	if (strcmp(u.machine, "x86_64"))
-		return add(list, "release", CHECK_WARN, "%s on %s: only x86_64 is supported so far",
-			   u.release, u.machine);
-	return add(list, "release", CHECK_INFO, "%s", u.release);
+		return check_add(list, "release", CHECK_WARN,
+				 "%s on %s: only x86_64 is supported so far", u.release, u.machine);
+	return check_add(list, "release", CHECK_INFO, "%s", u.release);
 }
 
 static int check_btf(struct check_list *list)
@@ -81,8 +81,8 @@ static int check_btf(struct check_list *list)
 		close(fd);
 	}
 	if (!err)
-		return add(list, "BTF", CHECK_OK, "%s", btf_path);
-	return add(list, "BTF", CHECK_BAD,
+		return check_add(list, "BTF", CHECK_OK, "%s", btf_path);
+	return check_add(list, "BTF", CHECK_BAD,
 		   "this kernel does not describe its types (%s: %s): needs Linux 5.15 or later "
 		"built with CONFIG_DEBUG_INFO_BTF",
 		btf_path, err == ENODATA ? "no BTF in it" : strerror(err));
@@ -99,9 +99,9 @@ static int check_tracefs(struct check_list *list)
 	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
 		snprintf(path, sizeof(path), "%s/events", places[i]);
 		if (!access(path, F_OK))
-			return add(list, "tracefs", CHECK_OK, "%s", places[i]);
+			return check_add(list, "tracefs", CHECK_OK, "%s", places[i]);
 	}
-	return add(list, "tracefs", CHECK_INFO,
+	return check_add(list, "tracefs", CHECK_INFO,
 		   needed ? "not mounted (or not readable): tokenlag mounts it for itself"
 			  : "not mounted (or not readable): no probe needs it");
 }
@@ -111,8 +111,8 @@ static int check_uprobes(struct check_list *list)
 	char buf[16];
 
 	if (read_line("/sys/bus/event_source/devices/uprobe/type", buf, sizeof(buf)))
-		return add(list, "uprobes", CHECK_OK, "perf event source %s", buf);
-	return add(list, "uprobes", CHECK_WARN,
+		return check_add(list, "uprobes", CHECK_OK, "perf event source %s", buf);
+	return check_add(list, "uprobes", CHECK_WARN,
 		   "no uprobe event source (CONFIG_UPROBE_EVENTS): nothing inside an engine can be "
 		"probed, no T1");
 }
@@ -122,11 +122,11 @@ static int check_ring_buffer(struct check_list *list)
 	int has = libbpf_probe_bpf_map_type(BPF_MAP_TYPE_RINGBUF, NULL);
 
 	if (has > 0)
-		return add(list, "ring buffer", CHECK_OK, "BPF_MAP_TYPE_RINGBUF");
+		return check_add(list, "ring buffer", CHECK_OK, "BPF_MAP_TYPE_RINGBUF");
 	if (has == 0 && !geteuid())
-		return add(list, "ring buffer", CHECK_BAD,
+		return check_add(list, "ring buffer", CHECK_BAD,
 			   "this kernel has none: needs Linux 5.8 or later");
-	return add(list, "ring buffer", CHECK_INFO, "not known: asking needs CAP_BPF");
+	return check_add(list, "ring buffer", CHECK_INFO, "not known: asking needs CAP_BPF");
 }
 
 static int check_stats(struct check_list *list)
@@ -135,14 +135,14 @@ static int check_stats(struct check_list *list)
 	int fd;
 
 	if (read_line("/proc/sys/kernel/bpf_stats_enabled", buf, sizeof(buf)) && !strcmp(buf, "1"))
-		return add(list, "bpf_stats", CHECK_OK,
+		return check_add(list, "bpf_stats", CHECK_OK,
 			   "on for everybody (kernel.bpf_stats_enabled)");
 	fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
 	if (fd < 0)
-		return add(list, "bpf_stats", CHECK_WARN,
+		return check_add(list, "bpf_stats", CHECK_WARN,
 			   "%s: what our own programs cost cannot be told", strerror(-fd));
 	close(fd);
-	return add(list, "bpf_stats", CHECK_OK, "can be turned on while capturing");
+	return check_add(list, "bpf_stats", CHECK_OK, "can be turned on while capturing");
 }
 
 static int check_lockdown(struct check_list *list)
@@ -150,13 +150,13 @@ static int check_lockdown(struct check_list *list)
 	char buf[64];
 
 	if (!read_line("/sys/kernel/security/lockdown", buf, sizeof(buf)))
-		return add(list, "lockdown", CHECK_INFO,
+		return check_add(list, "lockdown", CHECK_INFO,
 			   "not in this kernel, or securityfs is not mounted");
 	if (strstr(buf, "[confidentiality]"))
-		return add(list, "lockdown", CHECK_BAD,
+		return check_add(list, "lockdown", CHECK_BAD,
 			   "confidentiality: the kernel lets nobody read memory with BPF; boot "
 			   "with lockdown=integrity or none");
-	return add(list, "lockdown", CHECK_OK, "%s", buf);
+	return check_add(list, "lockdown", CHECK_OK, "%s", buf);
 }
 
 static int check_sysctls(struct check_list *list)
@@ -166,19 +166,19 @@ static int check_sysctls(struct check_list *list)
 
 	if (!read_line("/proc/sys/kernel/unprivileged_bpf_disabled", buf, sizeof(buf)))
 		snprintf(buf, sizeof(buf), "?");
-	err = add(list, "unprivileged", CHECK_INFO,
+	err = check_add(list, "unprivileged", CHECK_INFO,
 		  "kernel.unprivileged_bpf_disabled=%s: tokenlag does not count on it", buf);
 	if (err)
 		return err;
 	if (!read_line("/proc/sys/kernel/perf_event_paranoid", buf, sizeof(buf)))
-		return add(list, "perf events", CHECK_WARN, "not in this kernel: no T1");
-	err = add(list, "perf events", CHECK_INFO,
+		return check_add(list, "perf events", CHECK_WARN, "not in this kernel: no T1");
+	err = check_add(list, "perf events", CHECK_INFO,
 		  "kernel.perf_event_paranoid=%s: of no matter with CAP_PERFMON", buf);
 	if (err)
 		return err;
 	if (!read_line("/proc/sys/kernel/yama/ptrace_scope", buf, sizeof(buf)))
-		return add(list, "yama", CHECK_INFO, "not in this kernel");
-	return add(list, "yama", CHECK_INFO,
+		return check_add(list, "yama", CHECK_INFO, "not in this kernel");
+	return check_add(list, "yama", CHECK_INFO,
 		   "kernel.yama.ptrace_scope=%s: of no matter with CAP_SYS_PTRACE", buf);
 }
 
@@ -189,9 +189,9 @@ static int check_memlock(struct check_list *list)
 	if (getrlimit(RLIMIT_MEMLOCK, &l))
 		return -errno;
 	if (l.rlim_cur == RLIM_INFINITY)
-		return add(list, "memlock", CHECK_INFO,
+		return check_add(list, "memlock", CHECK_INFO,
 			   "unlimited: not needed, BPF memory is accounted to the cgroup");
-	return add(list, "memlock", CHECK_INFO,
+	return check_add(list, "memlock", CHECK_INFO,
 		   "%llu kB: need not be raised, BPF memory is accounted to the cgroup",
 		   (unsigned long long)l.rlim_cur / 1024);
 }
@@ -249,9 +249,9 @@ static int check_caps(struct check_list *list)
 
 	for (size_t i = 0; i < ARRAY_SIZE(caps) && !err; i++) {
 		if (have >> caps[i].cap & 1 || (caps[i].by_admin && admin))
-			err = add(list, caps[i].name, CHECK_OK, "%s", "");
+			err = check_add(list, caps[i].name, CHECK_OK, "%s", "");
 		else
-			err = add(list, caps[i].name, caps[i].by_admin ? CHECK_BAD : CHECK_WARN,
+			err = check_add(list, caps[i].name, caps[i].by_admin ? CHECK_BAD : CHECK_WARN,
 				  "missing: %s", caps[i].lost);
 	}
 	return err;
@@ -268,17 +268,17 @@ static bool in_first_ns(const char *ns, uint64_t first)
 
 int doctor_user(struct check_list *user)
 {
-	int err = add(user, "uid", CHECK_INFO, "%u", geteuid());
+	int err = check_add(user, "uid", CHECK_INFO, "%u", geteuid());
 
 	if (!err)
 		err = check_caps(user);
 	if (!err && !in_first_ns("user", FIRST_USER_NS))
-		err = add(
+		err = check_add(
 			user, "user namespace", CHECK_BAD,
 			"not the host's: root in here is nobody to the kernel; run on the host, or "
 			"in a container without a user namespace");
 	if (!err && !in_first_ns("pid", FIRST_PID_NS))
-		err = add(
+		err = check_add(
 			user, "pid namespace", CHECK_BAD,
 			"not the host's: the kernel's events carry other pids than are seen here; "
 			"run on the host, or with its pid namespace (docker run --pid=host)");

@@ -3,7 +3,9 @@
 #include "cmd/doctor.h"
 
 #include "base/jsonw.h"
+#include "base/vec.h"
 #include "cmd/log.h"
+#include "cmd/vllm_server.h"
 #include "source/probes.h"
 
 #include <errno.h>
@@ -83,25 +85,72 @@ static void print_probe(const struct doctor *d, size_t i)
 	}
 }
 
-static void print_engines(const struct doctor *d)
+/* How the steps of an engine of this host are seen, "" if they are not. */
+static void step_source(const struct doctor *d, size_t i, char *ret, size_t size)
 {
-	if (!d->found.n)
-		return;
+	const struct found *f = &d->found.found[i];
+
+	snprintf(ret, size, "%s", d->engine_t1[i] ? "steps: probes" : "");
+	if (f->id.engine == TL_ENGINE_VLLM) {
+		char source[48];
+
+		vllm_step_source(&d->found, f, source, sizeof(source));
+		snprintf(ret, size, "steps: %s", source);
+	}
+}
+
+/* What is lost of the servers that lose something. */
+static int print_losses(const struct doctor *d)
+{
+	for (size_t i = 0; i < d->found.n; i++) {
+		struct check_list list = { 0 };
+		struct vllm_server s;
+		int err = 0;
+
+		if (vllm_server_look(&d->found, d->found.found[i].facts.pid, &s))
+			err = vllm_server_checks(&s, &list);
+		for (size_t k = 0; k < list.n; k++)
+			if (list.v[k].state == CHECK_WARN)
+				printf("  %-7u %s: %s\n", s.server, list.v[k].name, list.v[k].text);
+		vec_free(&list);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static int print_engines(const struct doctor *d)
+{
+	int err;
+
+	if (!d->found.n || d->pid)
+		return 0;
 	printf("\nengines\n");
 	for (size_t i = 0; i < d->found.n; i++) {
 		const struct found *f = &d->found.found[i];
+		char source[64];
 
-		printf("  %-7u %-12s %-12s  %s\n", f->facts.pid, engine_kind_name(f->id.engine),
-		       f->id.role, d->t0 ? tiers(d->engine_t1[i]) : "-");
+		step_source(d, i, source, sizeof(source));
+		printf("  %-7u %-12s %-12s  %s%s%s\n", f->facts.pid,
+		       engine_kind_name(f->id.engine), f->id.role,
+		       d->t0 ? tiers(d->engine_t1[i]) : "-", *source ? ", " : "", source);
 	}
+	err = print_losses(d);
 	printf("  `tokenlag doctor -p PID` says more of each.\n");
+	return err;
 }
 
-static void print_text(const struct doctor *d)
+static int print_text(const struct doctor *d)
 {
+	char title[48];
+
 	printf("%s\n", d->verdict);
 	if (d->pid)
 		print_target(&d->target);
+	if (d->server.n) {
+		snprintf(title, sizeof(title), "server, pid %u", d->target.server);
+		print_checks(title, &d->server);
+	}
 	print_checks("kernel", &d->kernel);
 	print_checks("user", &d->user);
 	printf("\nprobes\n");
@@ -111,7 +160,7 @@ static void print_text(const struct doctor *d)
 		if (d->outcomes[i].asked)
 			print_probe(d, i);
 	}
-	print_engines(d);
+	return print_engines(d);
 }
 
 /* ---- JSON ---- */
@@ -191,6 +240,7 @@ static int print_json(const struct doctor *d)
 	jsonw__u64(&w, 1);
 	text_or_null(&w, "verdict", d->verdict);
 	tiers_json(&w, d->t0, d->t1);
+	checks_json(&w, "server", &d->server);
 	checks_json(&w, "kernel", &d->kernel);
 	checks_json(&w, "user", &d->user);
 	jsonw__key(&w, "probes");
@@ -204,7 +254,7 @@ static int print_json(const struct doctor *d)
 	jsonw__array(&w);
 	if (d->pid)
 		engine_json(&w, &d->target, d->t0, d->t1);
-	for (size_t i = 0; i < d->found.n; i++)
+	for (size_t i = 0; !d->pid && i < d->found.n; i++)
 		engine_json(&w, &d->found.found[i], d->t0, d->engine_t1[i]);
 	jsonw__end_array(&w);
 	jsonw__end_object(&w);
@@ -219,7 +269,7 @@ int doctor_print(const struct doctor *d)
 	if (d->json)
 		err = print_json(d);
 	else
-		print_text(d);
+		err = print_text(d);
 	if (!err && fflush(stdout))
 		err = -errno;
 	if (err)

@@ -4,8 +4,10 @@
 #include "base/str.h"
 #include "base/units.h"
 #include "base/util.h"
+#include "base/vec.h"
 #include "cmd/cmd.h"
 #include "cmd/log.h"
+#include "cmd/vllm_server.h"
 #include "source/discover.h"
 
 #include <argp.h>
@@ -135,6 +137,23 @@ static void print_rows(const struct row *rows, size_t n)
 	}
 }
 
+/* Where the steps of a vLLM server are seen, and what its flags hide. */
+static int print_vllm(const struct discovery *d, uint32_t pid)
+{
+	struct check_list checks = { 0 };
+	struct vllm_server s;
+	int err;
+
+	if (!vllm_server_look(d, pid, &s))
+		return 0;
+	err = vllm_server_checks(&s, &checks);
+	for (size_t i = 0; i < checks.n; i++)
+		if (checks.v[i].state == CHECK_WARN || !strcmp(checks.v[i].name, "steps"))
+			printf("%u: %s: %s.\n", pid, checks.v[i].name, checks.v[i].text);
+	vec_free(&checks);
+	return err;
+}
+
 /* What a column cannot say. */
 static void print_notes(const struct found *f)
 {
@@ -171,11 +190,10 @@ static int print_text(const struct discovery *d)
 {
 	struct row *rows = calloc(d->n + 1, sizeof(*rows));
 	uint64_t now = now_ns();
+	int err = 0;
 
-	if (!rows) {
-		log_error("list: out of memory");
-		return CMD_FAILED;
-	}
+	if (!rows)
+		return -ENOMEM;
 	if (!d->n) {
 		printf("No engine found: none of %zu processes looks like llama.cpp, Ollama, "
 		       "vLLM, SGLang, TGI or TensorRT-LLM (by title, command, libraries and "
@@ -191,12 +209,14 @@ static int print_text(const struct discovery *d)
 			fill(&rows[i + 1], &d->found[i], now);
 		print_rows(rows, d->n + 1);
 		putchar('\n');
-		for (size_t i = 0; i < d->n; i++)
+		for (size_t i = 0; i < d->n && !err; i++) {
 			print_notes(&d->found[i]);
+			err = print_vllm(d, d->found[i].facts.pid);
+		}
 	}
 	print_refused(d);
 	free(rows);
-	return CMD_OK;
+	return err;
 }
 
 /* ---- JSON ---- */
@@ -222,11 +242,12 @@ static void u64_or_null(struct jsonw *w, const char *key, uint64_t v)
 		jsonw__null(w);
 }
 
-static void engine_json(struct jsonw *w, const struct found *f, uint64_t now)
+static void engine_json(struct jsonw *w, const struct discovery *d, const struct found *f,
+			uint64_t now)
 {
 	const struct proc_facts *p = &f->facts;
 	uint32_t tiers = recognise_tiers(p, &f->id);
-	char where[48];
+	char where[48], steps[48];
 
 	jsonw__object(w);
 	u64_or_null(w, "pid", p->pid);
@@ -265,6 +286,10 @@ static void engine_json(struct jsonw *w, const struct found *f, uint64_t now)
 	if (tiers & TL_T1)
 		jsonw__str(w, "T1");
 	jsonw__end_array(w);
+	str_copy(steps, sizeof(steps), tiers & TL_T1 ? "probes" : "none");
+	if (f->id.engine == TL_ENGINE_VLLM)
+		vllm_step_source(d, f, steps, sizeof(steps));
+	str_or_null(w, "steps", steps);
 	recognise_container(p->cgroup, where, sizeof(where));
 	str_or_null(w, "container", where);
 	jsonw__key(w, "other_mount_namespace");
@@ -297,7 +322,7 @@ static int print_json(const struct discovery *d)
 	jsonw__key(&w, "engines");
 	jsonw__array(&w);
 	for (size_t i = 0; i < d->n; i++)
-		engine_json(&w, &d->found[i], now);
+		engine_json(&w, d, &d->found[i], now);
 	jsonw__end_array(&w);
 	jsonw__end_object(&w);
 	jsonw__newline(&w);
@@ -312,7 +337,8 @@ int cmd_list(int argc, char **argv)
 		parse,
 		NULL,
 		"List the LLM engines that run on this host: what they are, where they listen and "
-		"what could be attached (T0: sockets and syscalls; T1: also the engine's steps).",
+		"what could be attached (T0: sockets and syscalls, which show the steps of vLLM too; "
+		"T1: also probes in the engine, which show the steps of llama.cpp).",
 		children,
 		NULL,
 		NULL,
@@ -330,7 +356,9 @@ int cmd_list(int argc, char **argv)
 	err = o.json ? print_json(&d) : print_text(&d);
 	if (!err && fflush(stdout))
 		err = -errno;
-	if (err < 0)
+	if (err == -ENOMEM)
+		log_error("list: out of memory");
+	else if (err)
 		log_error("list: cannot write: %s", strerror(-err));
 	discovery__free(&d);
 	return err ? CMD_FAILED : CMD_OK;

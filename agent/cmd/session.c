@@ -5,6 +5,7 @@
 #include "base/map.h"
 #include "base/str.h"
 #include "cmd/log.h"
+#include "cmd/vllm_server.h"
 #include "engine/pipeline.h"
 #include "engine/recognise.h"
 #include "source/discover.h"
@@ -142,7 +143,8 @@ static uint32_t mode_of(const struct engine_id *id)
 	return strncmp(id->role, "engine-core", 11) ? TL_TARGET_HTTP : TL_TARGET_WIRE;
 }
 
-static int add_target(struct session *s, const struct found *f, bool asked)
+/* `d`: the engines of this host. */
+static int add_target(struct session *s, const struct discovery *d, const struct found *f, bool asked)
 {
 	struct attach_report rep = { .pid = f->facts.pid };
 	struct tl_engine ev = {
@@ -176,35 +178,35 @@ static int add_target(struct session *s, const struct found *f, bool asked)
 	str_copy(ev.version, sizeof(ev.version), f->id.version);
 	str_copy(ev.role, sizeof(ev.role), f->id.role);
 	str_copy(ev.step_source, sizeof(ev.step_source), rep.steps ? rep.source : "none");
+	if (f->id.engine == TL_ENGINE_VLLM)
+		vllm_step_source(d, f, ev.step_source, sizeof(ev.step_source));
 	ev.hdr.ts_ns = monotonic_ns();
 	s->n_engines++;
 	ev.server = f->server;
 	ev.max_step_tokens = recognise_max_step_tokens(&f->facts);
+	ev.max_seqs = recognise_max_seqs(&f->facts);
 	log_info("attached to pid %u (%s %s)", f->facts.pid, engine_kind_name(f->id.engine), f->id.role);
 	return pipeline__feed(s->pipe, &ev.hdr);
 }
 
 /* The other processes of the server that this one belongs to. */
-static int add_rest_of_server(struct session *s, uint32_t server)
+static int add_rest_of_server(struct session *s, const struct discovery *d, uint32_t server)
 {
-	struct discovery d;
-	int err = discover(&d);
+	int err = 0;
 
-	if (err)
-		return err;
-	for (size_t i = 0; i < d.n && !err; i++) {
-		if (d.found[i].server != server || map__get(s->targets, d.found[i].facts.pid))
+	for (size_t i = 0; i < d->n && !err; i++) {
+		if (d->found[i].server != server || map__get(s->targets, d->found[i].facts.pid))
 			continue;
-		err = add_target(s, &d.found[i], false);
+		err = add_target(s, d, &d->found[i], false);
 		if (err == -ESRCH)
 			err = 0;
 	}
-	discovery__free(&d);
 	return err;
 }
 
 static int add_pid(struct session *s, pid_t pid)
 {
+	struct discovery d = { 0 };
 	struct found f;
 	int err = discover_one(pid, &f);
 
@@ -224,10 +226,14 @@ static int add_pid(struct session *s, pid_t pid)
 	if (f.id.engine == TL_ENGINE_UNKNOWN)
 		log_warn("pid %d (%s) is no engine that tokenlag knows: only HTTP on its sockets is seen",
 			 pid, f.facts.comm);
-	err = add_target(s, &f, true);
+	else
+		err = discover(&d);
+	if (!err)
+		err = add_target(s, &d, &f, true);
 	proc_facts__free(&f.facts);
-	if (!err && f.id.engine != TL_ENGINE_UNKNOWN)
-		err = add_rest_of_server(s, f.server);
+	if (!err)
+		err = add_rest_of_server(s, &d, f.server);
+	discovery__free(&d);
 	if (!err)
 		s->n_asked++;
 	else if (err != -ECANCELED)	/* that was said already */
@@ -247,7 +253,7 @@ static int add_found(struct session *s)
 		const struct target *t = map__get(s->targets, d.found[i].facts.pid);
 
 		if (!t || t->start_ns != d.found[i].facts.start_ns)
-			err = add_target(s, &d.found[i], false);
+			err = add_target(s, &d, &d.found[i], false);
 		if (err == -ESRCH)	/* gone again between look and attach */
 			err = 0;
 	}
