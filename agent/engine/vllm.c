@@ -181,7 +181,7 @@ struct vseq *vllm_seq_new(struct vllm *v, struct vllm_id id, uint32_t engine)
 	vllm_msg_names(id, &names);
 	q = &v->seqs[slot];
 	*q = (struct vseq){ .id_hash = vllm_hash(id.p, id.len), .slot = slot, .used = true, .prompt = -1,
-			    .cached = -1, .engine = engine, .http_hash = vllm_hash(names.http.p, names.http.len) };
+			    .cached = -1, .max_out = -1, .engine = engine, .http_hash = vllm_hash(names.http.p, names.http.len) };
 	at = map__put(v->by_id, q->id_hash, NULL);
 	h = map__put(v->by_http, q->http_hash, NULL);
 	if (!at || !h) {
@@ -254,23 +254,26 @@ static void on_add(struct vllm *v, struct vengine *g, const struct vllm_add *a)
 
 	if (q)
 		return;		/* seen twice: both ends of a socket, or sent again */
+	if (vsched__is_idle(&g->sched)) {
+		g->last_ns = v->now_ns;	/* an idle engine begins its step now */
+		g->woke = true;
+	}
 	q = vllm_seq_new(v, a->id, g - v->engines);
 	if (!q || vsched__arrive(&g->sched, q->slot)) {
 		v->err = -ENOMEM;
 		return;
 	}
 	q->prompt = a->n_prompt;
+	q->max_out = a->max_tokens >= 0 || a->flags ? a->max_tokens : VLLM_DEFAULT_MAX_TOKENS;
+	q->arrived_ns = v->now_ns;
 	ev.slot = q->slot;
 	vllm_emit(v, &ev.hdr);
-	if (!g->busy)
-		g->last_ns = v->now_ns;	/* an idle engine begins its step now */
-	g->busy = true;
 	h = map__get(v->by_http, q->http_hash);
 	if (h && h->req)
 		vllm_link(v, q, h->req);
 }
 
-static void on_abort(struct vllm *v, struct vengine *g, const struct zmtp_frame *body)
+static void on_abort(struct vllm *v, const struct zmtp_frame *body)
 {
 	struct vllm_ids ids;
 	struct vllm_id id;
@@ -282,13 +285,8 @@ static void on_abort(struct vllm *v, struct vengine *g, const struct zmtp_frame 
 	while (vllm_msg_next_id(&ids, &id)) {
 		struct vseq *q = vllm_seq_find(v, id);
 
-		if (!q || q->state == VSEQ_DONE || q->abort_ns)
-			continue;
-		q->abort_ns = v->now_ns;
-		if (g->n_aborting < MAX_ABORTING)
-			g->aborting[g->n_aborting++] = q->slot;
-		else
-			vllm_seq_end(v, g, q, v->now_ns);
+		if (q && q->state != VSEQ_DONE && !q->abort_ns)
+			q->abort_ns = v->now_ns;	/* the scheduler decides which step is its last */
 	}
 }
 
@@ -297,8 +295,7 @@ void vllm_seq_end(struct vllm *v, struct vengine *g, struct vseq *q, uint64_t ns
 	struct tl_seq_end ev = { .hdr = { sizeof(ev), TL_SEQ_END, 0, g->tgid, 0, ns }, .slot = q->slot };
 
 	q->state = VSEQ_DONE;
-	q->ended_ns = ns;
-	vsched__leave(&g->sched, q->slot);
+	q->ended_ns = v->now_ns;
 	vllm_emit(v, &ev.hdr);
 }
 
@@ -317,7 +314,7 @@ static void on_message(void *ctx, const struct zmtp_message *msg)
 		return;
 	case VLLM_ABORT:
 		if (!v->out_dir)
-			on_abort(v, g, body);
+			on_abort(v, body);
 		return;
 	case VLLM_OUTPUTS:
 		if (v->out_dir)
@@ -421,10 +418,8 @@ int vllm__feed(struct vllm *v, const struct tl_hdr *ev)
 int vllm__end(struct vllm *v)
 {
 	v->err = 0;
-	for (size_t i = 0; i < v->n_engines; i++) {
+	for (size_t i = 0; i < v->n_engines; i++)
 		vengine_flush(v, &v->engines[i]);
-		vengine_end_aborted(v, &v->engines[i]);
-	}
 	return v->err;
 }
 

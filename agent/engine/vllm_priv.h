@@ -11,7 +11,10 @@
 #include "parse/vllm_msg.h"
 #include <stdio.h>
 
-enum { MAX_ABORTING = 1024, MAX_ROWS = 4096 };
+enum {
+	MAX_ROWS = 4096,	/* of one step */
+	VLLM_DEFAULT_MAX_TOKENS = 16,	/* what is not on the wire: defaults are left out */
+};
 
 struct vprocess {
 	int32_t engine;		/* index of its engine, -1: an API server, a worker */
@@ -29,14 +32,18 @@ struct vhttp {
 	uint32_t first;		/* slot + 1 of a sequence of it, 0: none yet */
 };
 
+/* The engine's own account of a preemption, which comes with the next output. */
+struct vpreemption {
+	uint32_t slot;
+	uint64_t at_ns, resumed_ns;
+};
+
 /* One EngineCore process. */
 struct vengine {
 	uint32_t tgid, server;
-	bool busy;		/* has work since last_ns */
 	uint64_t last_ns;	/* end of the last step, or the arrival that woke it */
+	bool woke;		/* no step since that arrival */
 	struct vsched sched;
-	uint32_t aborting[MAX_ABORTING];	/* slots that leave with the next step */
-	unsigned n_aborting;
 
 	/* The step that is being put together: with several API servers its outputs come in several
 	 * messages of one time stamp. */
@@ -44,9 +51,10 @@ struct vengine {
 	uint64_t held_ns;
 	struct vllm_stats stats;
 	bool has_stats;
-	struct vsched_row *rows;
-	size_t n_rows, cap_rows;
-	struct tl_step *step;	/* scratch, MAX_ROWS members */
+	bool cut;		/* some of it is missing */
+	VEC(struct vsched_row) rows;
+	VEC(struct vpreemption) preemptions;
+	struct tl_step *step;	/* scratch, TL_MAX_MEMBERS members */
 };
 
 struct vllm {
@@ -81,7 +89,6 @@ void vllm_link(struct vllm *v, struct vseq *q, uint32_t req);
 /* vllm_steps.c */
 void vllm_outputs(struct vllm *v, struct vengine *g, const struct zmtp_frame *body);
 void vengine_flush(struct vllm *v, struct vengine *g);	/* says the step that is held */
-void vengine_end_aborted(struct vllm *v, struct vengine *g);	/* those told to stop are over */
 void vengine_free(struct vengine *g);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vLLM's scheduler, followed from outside: see the header for the rules. */
+/* vLLM's scheduler, followed from outside: who runs, who waits, who is in the next step. */
 #include "engine/vllm_sched.h"
 
 #include "base/vec.h"
@@ -7,153 +7,81 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int push(uint32_t **v, size_t *n, size_t *cap, uint32_t slot)
+enum {
+	MAX_VOTES = 8,		/* evidence for one mode that is remembered against the other */
+	LIKELY_BUDGET = 2048,	/* tokens per step, if nothing says it: no default is smaller */
+	PATIENCE = 32,		/* steps until a request that nobody else counts is given up */
+};
+
+int vslots_push(struct vslots *v, uint32_t slot)
 {
-	if (*n == *cap) {
-		uint32_t *p = vec_grow_(*v, cap, *n + 1, sizeof(**v), SIZE_MAX);
+	if (v->n == v->cap) {
+		uint32_t *p = vec_grow_(v->v, &v->cap, v->n + 1, sizeof(*p), SIZE_MAX);
 
 		if (!p)
 			return -ENOMEM;
-		*v = p;
+		v->v = p;
 	}
-	(*v)[(*n)++] = slot;
+	v->v[v->n++] = slot;
 	return 0;
 }
 
-static void erase(uint32_t *v, size_t *n, size_t at)
+static int push_front(struct vslots *v, uint32_t slot)
 {
-	memmove(v + at, v + at + 1, (*n - at - 1) * sizeof(*v));
-	--*n;
+	int err = vslots_push(v, slot);
+
+	if (err)
+		return err;
+	memmove(v->v + 1, v->v, (v->n - 1) * sizeof(*v->v));
+	v->v[0] = slot;
+	return 0;
 }
 
-static bool take_out(uint32_t *v, size_t *n, uint32_t slot)
+void vslots_erase(struct vslots *v, size_t at)
 {
-	for (size_t i = 0; i < *n; i++)
-		if (v[i] == slot) {
-			erase(v, n, i);
-			return true;
-		}
-	return false;
+	memmove(v->v + at, v->v + at + 1, (v->n - at - 1) * sizeof(*v->v));
+	v->n--;
 }
 
 int vsched__arrive(struct vsched *s, uint32_t slot)
 {
-	return push(&s->waiting, &s->n_waiting, &s->cap_waiting, slot);
+	return vslots_push(&s->waiting, slot);
 }
 
 int vsched__run(struct vsched *s, uint32_t slot)
 {
-	return push(&s->running, &s->n_running, &s->cap_running, slot);
+	return vslots_push(&s->running, slot);
 }
 
-void vsched__leave(struct vsched *s, uint32_t slot)
+bool vsched__is_idle(const struct vsched *s)
 {
-	take_out(s->running, &s->n_running, slot);
-	take_out(s->waiting, &s->n_waiting, slot);
+	return !s->running.n && !s->waiting.n && !s->plan.n;
+}
+
+void vsched__lost(struct vsched *s)
+{
+	s->planned = false;
+	s->plan.n = 0;
 }
 
 void vsched__free(struct vsched *s)
 {
-	free(s->running);
-	free(s->waiting);
+	free(s->running.v);
+	free(s->waiting.v);
+	free(s->plan.v);
+	free(s->preempted.v);
+	free(s->over.v);
 	*s = (struct vsched){ 0 };
 }
 
-/* A waiting sequence begins to run. */
-static int start(struct vsched *s, struct vseq *q, size_t at)
+int64_t vseq_all(const struct vseq *q)
 {
-	int err = push(&s->running, &s->n_running, &s->cap_running, q->slot);
-
-	if (err)
-		return err;
-	erase(s->waiting, &s->n_waiting, at);
-	q->state = VSEQ_PREFILL;
-	q->computed = 0;
-	return 0;
+	return q->to_compute_again ? (int64_t)q->to_compute_again : q->prompt;
 }
 
-/* The first `n` waiting sequences of a kind begin to run. */
-static int start_some(struct vsched *s, struct vseq *seqs, uint64_t n, enum vseq_state kind)
+int64_t vseq_rest(const struct vseq *q)
 {
-	for (size_t i = 0; i < s->n_waiting && n;) {
-		struct vseq *q = &seqs[s->waiting[i]];
-		int err;
-
-		if (q->state != kind) {
-			i++;
-			continue;
-		}
-		err = start(s, q, i);
-		if (err)
-			return err;
-		n--;
-	}
-	return 0;
-}
-
-/* Rows of sequences that we did not know to run: joined late, or the counters are off. */
-static int start_those_with_rows(struct vsched *s, struct vseq *seqs, const struct vsched_step *in)
-{
-	for (size_t i = 0; i < in->n_rows; i++) {
-		struct vseq *q = &seqs[in->rows[i].slot];
-
-		q->in_step = true;
-		if (in->rows[i].cached >= 0)
-			q->cached = in->rows[i].cached;
-		if (q->state != VSEQ_WAITING && q->state != VSEQ_PREEMPTED)
-			continue;
-		for (size_t k = 0; k < s->n_waiting; k++)
-			if (s->waiting[k] == q->slot) {
-				int err = start(s, q, k);
-
-				if (err)
-					return err;
-				break;
-			}
-	}
-	return 0;
-}
-
-
-/* Cached tokens of those taken on in this step: each says its own with its first output; the sum is known
- * now. One that is silent gets what the others leave. */
-static void share_hits(struct vsched *s, struct vseq *seqs, size_t old_running, uint64_t hits)
-{
-	struct vseq *silent = NULL;
-	uint64_t known = 0;
-	unsigned n_silent = 0;
-
-	for (size_t i = old_running; i < s->n_running; i++) {
-		struct vseq *q = &seqs[s->running[i]];
-
-		if (q->cached >= 0) {
-			known += q->cached;
-			continue;
-		}
-		silent = q;
-		n_silent++;
-	}
-	if (!n_silent)
-		return;
-	if (n_silent == 1 && hits >= known) {
-		silent->cached = hits - known;
-		return;
-	}
-	for (size_t i = old_running; i < s->n_running; i++) {
-		struct vseq *q = &seqs[s->running[i]];
-
-		if (q->cached >= 0)
-			continue;
-		/* Several are silent: all or none can be told, a split cannot. */
-		q->cached = 0;
-		q->guess |= hits > known;
-	}
-}
-
-/* Tokens that a sequence in prefill has still to compute; -1: unknown. */
-static int64_t rest_of(const struct vseq *q)
-{
-	int64_t all = q->to_compute_again ? (int64_t)q->to_compute_again : q->prompt;
+	int64_t all = vseq_all(q);
 
 	if (all < 0 || q->cached < 0)
 		return -1;
@@ -161,127 +89,393 @@ static int64_t rest_of(const struct vseq *q)
 	return all > (int64_t)q->computed ? all - (int64_t)q->computed : 0;
 }
 
-static const struct vsched_row *row_of(const struct vsched_step *in, uint32_t slot)
+void vsched_take_on(struct vseq *q)
 {
+	q->fresh = q->state == VSEQ_PREEMPTED ? VSEQ_AGAIN : VSEQ_NEW;
+	q->state = VSEQ_PREFILL;
+	q->computed = 0;
+}
+
+static bool aborted_before(const struct vseq *q, uint64_t ns)
+{
+	return q->abort_ns && q->abort_ns <= ns;
+}
+
+/* Those that were told to stop before `ns` are in no step that is scheduled then. */
+static int drop_aborted(struct vsched *s, struct vslots *v, const struct vseq *seqs, uint64_t ns)
+{
+	size_t kept = 0;
+	int err = 0;
+
+	for (size_t i = 0; i < v->n; i++) {
+		if (!err && aborted_before(&seqs[v->v[i]], ns))
+			err = vslots_push(&s->over, v->v[i]);
+		else
+			v->v[kept++] = v->v[i];
+	}
+	v->n = kept;
+	return err;
+}
+
+/* ---- which of the two modes ---- */
+
+static void vote(struct vsched *s, int by)
+{
+	if (by > 0 ? s->async_votes < MAX_VOTES : s->async_votes > -MAX_VOTES)
+		s->async_votes += by;
+}
+
+/* Tokens that those who run already take before anyone is taken on; -1: unknown. */
+static int64_t taken_by_running(const struct vsched *s, const struct vseq *seqs)
+{
+	int64_t sum = 0;
+
+	for (size_t i = 0; i < s->running.n; i++) {
+		const struct vseq *q = &seqs[s->running.v[i]];
+		int64_t rest = q->state == VSEQ_PREFILL ? vseq_rest(q) : 1 + s->n_draft;
+
+		if (rest < 0)
+			return -1;
+		sum += rest;
+	}
+	return sum;
+}
+
+/* Output of one that we did not know to run. */
+static bool is_first_row(const struct vseq *seqs, const struct vsched_row *row)
+{
+	return seqs[row->slot].state == VSEQ_WAITING && !seqs[row->slot].guess;
+}
+
+/* A short prompt, taken on by a busy engine: does its output come at once? */
+static void look_for_mode(struct vsched *s, const struct vseq *seqs, const struct vsched_in *in)
+{
+	int64_t taken, budget = s->budget ? s->budget : LIKELY_BUDGET;
+	const struct vseq *first = NULL;
+
+	if (!in->has_prefix || !in->new_requests || in->cut)
+		return;
 	for (size_t i = 0; i < in->n_rows; i++)
-		if (in->rows[i].slot == slot)
-			return &in->rows[i];
-	return NULL;
+		if (is_first_row(seqs, &in->rows[i])) {
+			if (!in->woke)
+				vote(s, -1);
+			return;
+		}
+	for (size_t i = 0; i < s->waiting.n; i++) {
+		const struct vseq *q = &seqs[s->waiting.v[i]];
+
+		if (q->abort_ns)
+			return;		/* its output may have been thrown away */
+		if (!first && q->state == VSEQ_WAITING)
+			first = q;
+	}
+	taken = taken_by_running(s, seqs);
+	if (first && first->prompt >= 0 && taken >= 0 && taken + first->prompt <= budget)
+		vote(s, 1);
 }
 
-/* After a preemption its prompt and its output are computed again. */
-static uint16_t member_flags(const struct vseq *q, bool guess)
+/* Are requests taken on counted? Not if the prefix cache is off, or they do not read it. */
+static void look_for_lookups(struct vsched *s, const struct vseq *seqs, const struct vsched_in *in)
 {
-	return (guess || q->guess ? TL_MEMBER_GUESS : 0) | (q->to_compute_again ? TL_MEMBER_AGAIN : 0);
+	if (in->has_prefix && in->new_requests + in->again_requests)
+		s->lookups = 1;
+	for (size_t i = 0; i < in->n_rows && !s->lookups && in->has_queues; i++)
+		if (is_first_row(seqs, &in->rows[i]))
+			s->lookups = -1;
 }
 
-static void decode(struct vseq *q, const struct vsched_row *row, struct tl_member *m)
+/* ---- planning a step ---- */
+
+/* Moves the last of the running, as many as the engine has fewer, to the head of the waiting ones. */
+static int preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n)
 {
-	*m = (struct tl_member){ .slot = q->slot, .n_tokens = row->n_tokens > 0 ? row->n_tokens : 1, .pos = -1,
-				 .phase = TL_DECODE, .n_out = row->n_tokens > 0 ? row->n_tokens : 0 };
-	q->n_out += m->n_out;
+	bool sync = !vsched_is_async(s);
+	int err = 0;
+
+	for (size_t i = s->running.n; i-- > 0 && n && !err;) {
+		struct vseq *q = &seqs[s->running.v[i]];
+
+		if (q->state == VSEQ_OVER || q->abort_ns || (sync && q->row))
+			continue;
+		n--;
+		vslots_erase(&s->running, i);
+		if (s->preempted.n >= in->waiting) {	/* it does not wait either: its end was not seen */
+			q->given_up = true;
+			err = vslots_push(&s->over, q->slot);
+			continue;
+		}
+		q->lost_before += q->lost;
+		q->lost = q->state == VSEQ_DECODE ? (q->prompt > 0 ? q->prompt : 0) + q->n_out :
+			  (q->cached > 0 ? q->cached : 0) + q->computed;
+		if (q->state == VSEQ_DECODE && q->lost)
+			q->lost--;	/* its last token was not computed yet */
+		q->to_compute_again = q->prompt >= 0 ? q->prompt + q->n_out : 0;
+		q->state = VSEQ_PREEMPTED;
+		q->preempted_ns = in->begin_ns;
+		q->computed = 0;
+		q->cached = -1;
+		err = push_front(&s->waiting, q->slot);
+		if (!err)
+			err = vslots_push(&s->preempted, q->slot);
+	}
+	return err;
 }
 
-static void prefill_ends(struct vseq *q, const struct vsched_row *row, struct tl_member *m)
+/* The first `n` of the waiting ones in this state begin to run. */
+static int take_on(struct vsched *s, struct vseq *seqs, uint64_t n, enum vseq_state state)
 {
-	int64_t rest = rest_of(q);
+	for (size_t i = 0; i < s->waiting.n && n;) {
+		struct vseq *q = &seqs[s->waiting.v[i]];
+		int err;
 
-	*m = (struct tl_member){ .slot = q->slot, .n_tokens = rest > 0 ? rest : 1, .pos = -1,
-				 .phase = TL_PREFILL, .n_out = row->n_tokens > 0 ? row->n_tokens : 0,
-				 .flags = member_flags(q, rest <= 0) };
-	if (q->prompt >= 0 && q->cached >= 0)
-		m->pos = q->cached + q->computed;
-	q->n_out += m->n_out;
-	q->state = VSEQ_DECODE;
-	q->to_compute_again = 0;
-	q->computed = 0;
-}
-
-static void prefill_goes_on(struct vseq *q, uint64_t tokens, bool sure, struct tl_member *m)
-{
-	*m = (struct tl_member){ .slot = q->slot, .n_tokens = tokens, .pos = -1, .phase = TL_PREFILL,
-				 .flags = member_flags(q, !sure) };
-	if (q->cached >= 0)
-		m->pos = q->cached + q->computed;
-	q->computed += tokens;
-}
-
-/* Moves a decoding sequence without output to the head of the waiting ones. */
-static int preempt(struct vsched *s, struct vseq *q, size_t at)
-{
-	int err = push(&s->waiting, &s->n_waiting, &s->cap_waiting, q->slot);
-
-	if (err)
-		return err;
-	memmove(s->waiting + 1, s->waiting, (s->n_waiting - 1) * sizeof(*s->waiting));
-	s->waiting[0] = q->slot;
-	erase(s->running, &s->n_running, at);
-	q->state = VSEQ_PREEMPTED;
-	q->to_compute_again = (q->prompt > 0 ? q->prompt : 0) + q->n_out;
-	q->computed = 0;
-	q->cached = -1;
+		if (q->state != state) {
+			i++;
+			continue;
+		}
+		err = vslots_push(&s->running, q->slot);
+		if (err)
+			return err;
+		vslots_erase(&s->waiting, i);
+		vsched_take_on(q);
+		n--;
+	}
 	return 0;
 }
 
-int vsched__step(struct vsched *s, struct vseq *seqs, const struct vsched_step *in, struct tl_member *ret,
-		 size_t max, uint32_t *ret_preempted, size_t *ret_n_preempted, bool *ret_guess)
+/* Output of some that were not known to run: their own kind of admission, or we joined late. */
+static int take_on_those_with_rows(struct vsched *s, struct vseq *seqs)
 {
-	size_t n = 0, old_running = s->n_running;
-	int64_t left = s->budget ? s->budget : INT64_MAX;
-	int err;
+	for (size_t i = 0; i < s->waiting.n;) {
+		struct vseq *q = &seqs[s->waiting.v[i]];
+		int err;
 
-	*ret_n_preempted = 0;
-	*ret_guess = false;
-	/* Resumed ones stand at the head of the waiting, new ones behind. */
-	err = in->has_prefix ? start_some(s, seqs, in->again_requests, VSEQ_PREEMPTED) : 0;
-	if (!err && in->has_prefix)
-		err = start_some(s, seqs, in->new_requests, VSEQ_WAITING);
+		if (!q->row) {
+			i++;
+			continue;
+		}
+		err = vslots_push(&s->running, q->slot);
+		if (err)
+			return err;
+		vslots_erase(&s->waiting, i);
+		vsched_take_on(q);
+	}
+	return 0;
+}
+
+/* How many of the running the engine counts when it says how many run: those that have ended, or are told
+ * to stop, are none of them. */
+static int64_t count_running(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in,
+			     int64_t *ret_n_aborted)
+{
+	int64_t n = 0;
+
+	*ret_n_aborted = 0;
+	for (size_t i = 0; i < s->running.n; i++) {
+		const struct vseq *q = &seqs[s->running.v[i]];
+
+		if (q->state == VSEQ_OVER || (q->row && in->rows[q->row - 1].finished))
+			continue;
+		if (q->abort_ns && q->abort_ns <= in->end_ns)
+			++*ret_n_aborted;
+		else
+			n++;
+	}
+	return n;
+}
+
+/* Who is in the step: the running ones, and those that the counters say were taken on. */
+static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n_new,
+		uint64_t n_again)
+{
+	int64_t n_aborted, more;
+	int err = drop_aborted(s, &s->running, seqs, in->begin_ns);
+
 	if (!err)
-		err = start_those_with_rows(s, seqs, in);
+		err = drop_aborted(s, &s->waiting, seqs, in->begin_ns);
+	s->plan.n = 0;
+	s->plan_ns = in->begin_ns;
+	s->open = false;
+	if (!err && n_again)
+		err = take_on(s, seqs, n_again, VSEQ_PREEMPTED);
+	if (!err && n_new)
+		err = take_on(s, seqs, n_new, VSEQ_WAITING);
+	if (!err && !vsched_is_async(s))
+		err = take_on_those_with_rows(s, seqs);
+	more = (int64_t)in->running - count_running(s, seqs, in, &n_aborted);
+	if (!err && in->has_queues && more < 0 && !n_new && !n_again)
+		err = preempt(s, seqs, in, -more);
+	if (!err && in->has_queues && more > 0 && s->lookups < 0) {
+		size_t waiting = s->waiting.n;	/* no counters: the prefix cache is off */
+
+		err = take_on(s, seqs, more, VSEQ_PREEMPTED);
+		if (!err)
+			err = take_on(s, seqs, more - (waiting - s->waiting.n), VSEQ_WAITING);
+		more -= waiting - s->waiting.n;
+	}
+	s->open = in->has_queues && more > n_aborted;
+	for (size_t i = 0; i < s->running.n && !err; i++) {
+		const struct vseq *q = &seqs[s->running.v[i]];
+
+		if (q->state != VSEQ_OVER || q->in_flight)
+			err = vslots_push(&s->plan, q->slot);
+	}
+	return err;
+}
+
+/* Those that have ended run no more, though the plan may still have them. */
+static void drop_over(struct vsched *s, const struct vseq *seqs)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < s->running.n; i++)
+		if (seqs[s->running.v[i]].state != VSEQ_OVER)
+			s->running.v[kept++] = s->running.v[i];
+	s->running.n = kept;
+}
+
+static void use_hits(struct vsched *s, const struct vsched_in *in, uint64_t new_hits)
+{
+	s->has_hits = in->has_prefix;
+	s->new_hits = new_hits;
+	s->again_hits = in->again_hits;
+}
+
+/* Asynchronous, and the step of this message was not planned: the first since the engine woke, or since
+ * we joined. What was taken on may be in this step or in the next; returns how many are in this one. */
+static int plan_first(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t *ret_n,
+		      uint64_t *ret_hits)
+{
+	struct vsched_in this = *in;
+	uint64_t n = 0, hits = 0;
+	int64_t left = s->budget ? s->budget : INT64_MAX, taken = taken_by_running(s, seqs), n_aborted;
+	int64_t max = s->lookups < 0 ? (int64_t)in->running - count_running(s, seqs, in, &n_aborted) :
+				       (int64_t)in->new_requests;
+
+	left -= taken > 0 ? taken : 0;
+	for (size_t i = 0; i < s->waiting.n && (int64_t)n < max; i++) {
+		const struct vseq *q = &seqs[s->waiting.v[i]];
+
+		if (q->state != VSEQ_WAITING)
+			continue;
+		if (q->row) {
+			int64_t cached = in->rows[q->row - 1].cached;
+
+			hits += cached > 0 ? cached : 0;
+			left -= q->prompt - (cached > 0 ? cached : 0);
+		} else if (in->n_rows + s->running.n + n &&
+			   (left <= 0 || q->prompt - (int64_t)(in->new_hits - hits) <= left)) {
+			break;		/* there was room for all of it: it is in the next one */
+		} else {
+			left = 0;	/* a part of it */
+			hits = in->new_hits;
+		}
+		n++;
+	}
+	*ret_n = n;
+	*ret_hits = hits;
+	this.has_queues = false;	/* they tell of the next step */
+	use_hits(s, in, hits);
+	return plan(s, seqs, &this, n, 0);
+}
+
+static int step_async(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret)
+{
+	uint64_t n = 0, hits = 0;
+	bool was_planned = s->planned;
+	int err = was_planned ? 0 : plan_first(s, seqs, in, &n, &hits);
+
+	if (!err) {
+		drop_over(s, seqs);
+		err = vsched_settle(s, seqs, in, ret);
+	}
 	if (err)
 		return err;
-	share_hits(s, seqs, old_running, in->has_prefix ? in->new_hits + in->again_hits : 0);
+	use_hits(s, in, in->new_hits > hits ? in->new_hits - hits : 0);
+	err = plan(s, seqs, in, in->new_requests > n ? in->new_requests - n : 0, in->again_requests);
+	drop_over(s, seqs);
+	/* Behind a message of no step nothing is under way, but for what was taken on meanwhile. */
+	s->planned = ret->is_step || s->plan.n;
+	return err;
+}
 
-	for (size_t i = 0; i < s->n_running && n < max;) {
-		struct vseq *q = &seqs[s->running[i]];
-		const struct vsched_row *row = q->in_step ? row_of(in, q->slot) : NULL;
-		bool sure = s->budget && rest_of(q) >= 0;
-		int64_t tokens;
+static int step_sync(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret)
+{
+	size_t n_running;
+	int err;
 
-		if (!row && q->abort_ns && q->abort_ns <= in->begin_ns) {
-			i++;	/* stopped before the step began */
-			continue;
-		}
-		if (row && q->state == VSEQ_DECODE) {
-			decode(q, row, &ret[n]);
-		} else if (row) {
-			prefill_ends(q, row, &ret[n]);
-		} else if (q->state == VSEQ_PREFILL) {
-			tokens = rest_of(q) >= 0 ? rest_of(q) : 0;
-			tokens = tokens < left ? tokens : left;
-			if (tokens <= 0 && sure) {	/* no room for it in this step */
-				i++;
-				continue;
-			}
-			prefill_goes_on(q, tokens, sure, &ret[n]);
-		} else if (q->abort_ns) {
-			ret[n] = (struct tl_member){ .slot = q->slot, .n_tokens = 1, .pos = -1,
-						     .phase = TL_DECODE };
-		} else {
-			err = preempt(s, q, i);
-			if (err)
-				return err;
-			if (*ret_n_preempted < max)
-				ret_preempted[(*ret_n_preempted)++] = q->slot;
-			continue;
-		}
-		left -= ret[n].n_tokens;
-		left = left > 0 ? left : 0;
-		*ret_guess |= ret[n].flags & TL_MEMBER_GUESS;
-		n++;
-		i++;
+	use_hits(s, in, in->new_hits);
+	err = plan(s, seqs, in, in->new_requests, in->again_requests);
+	if (!err)
+		err = vsched_settle(s, seqs, in, ret);
+	drop_over(s, seqs);
+	n_running = s->running.n;
+	if (!err)
+		err = drop_aborted(s, &s->running, seqs, in->end_ns);
+	s->unsure |= !s->async_votes && s->running.n < n_running;
+	if (!err)
+		err = drop_aborted(s, &s->waiting, seqs, in->end_ns);
+	s->plan.n = 0;
+	s->planned = false;
+	return err;
+}
+
+/* ---- mending ---- */
+
+/* More wait here than there, for long or while all is idle there: messages were lost. If as many more run
+ * there, these do. */
+static int mend_waiting(struct vsched *s, struct vseq *seqs, const struct vsched_in *in)
+{
+	uint64_t here = 0, more;
+	int err = 0;
+
+	for (size_t i = 0; i < s->waiting.n; i++)
+		here += seqs[s->waiting.v[i]].arrived_ns < in->begin_ns;
+	if (!in->has_queues || here <= in->waiting) {
+		s->n_too_many = 0;
+		return 0;
 	}
+	more = here - in->waiting;
+	if (!s->n_too_many++ || more < s->too_many)
+		s->too_many = more;
+	if (s->n_too_many < PATIENCE && in->running + in->waiting)
+		return 0;
+	s->n_too_many = 0;
+	while (s->too_many-- && s->waiting.n && !err) {
+		struct vseq *q = &seqs[s->waiting.v[0]];
+
+		vslots_erase(&s->waiting, 0);
+		if (in->running <= s->running.n) {
+			q->given_up = true;
+			err = vslots_push(&s->over, q->slot);
+			continue;
+		}
+		vsched_take_on(q);
+		q->fresh = 0;
+		q->guess = true;
+		err = vslots_push(&s->running, q->slot);
+	}
+	return err;
+}
+
+int vsched__step(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret)
+{
+	int err;
+
+	ret->n = 0;
+	ret->is_step = ret->guess = ret->open = false;
+	s->preempted.n = s->over.n = 0;
 	for (size_t i = 0; i < in->n_rows; i++)
-		seqs[in->rows[i].slot].in_step = false;
-	return n;
+		seqs[in->rows[i].slot].row = i + 1;
+	look_for_lookups(s, seqs, in);
+	look_for_mode(s, seqs, in);
+	err = vsched_is_async(s) ? step_async(s, seqs, in, ret) : step_sync(s, seqs, in, ret);
+	if (!err)
+		err = mend_waiting(s, seqs, in);
+	for (size_t i = 0; i < in->n_rows; i++)
+		seqs[in->rows[i].slot].row = 0;
+	ret->preempted = s->preempted.v;
+	ret->n_preempted = s->preempted.n;
+	ret->over = s->over.v;
+	ret->n_over = s->over.n;
+	return err;
 }

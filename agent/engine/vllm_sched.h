@@ -9,73 +9,134 @@
 #include <stdint.h>
 
 /*
- * The wire names the requests that gave output in a step. Those in the middle of their prompt give none;
- * they follow from the scheduler's rules (vLLM V1, measured on 0.32):
+ * One message per step names the requests that gave output. Those in the middle of their prompt give none;
+ * they follow from the scheduler's rules (vLLM V1, judged against its own log on 0.32):
  *
  *  - running requests are served first, in the order in which they came to run; a decoding one takes one
  *    token, one in prefill takes min(rest of its prompt, what is left of the step's budget);
- *  - then waiting ones in order of arrival, the same way. How many were taken on in a step, with how many
- *    prompt tokens and how many of them cached, is in prefix_cache_stats;
- *  - a decoding request without output was preempted: it goes to the head of the waiting ones and
- *    computes its prompt and its output again;
+ *  - then waiting ones in order of arrival, the same way. How many were taken on, with how many prompt
+ *    tokens and how many of them cached, is in prefix_cache_stats; without it, the number running tells;
+ *  - if the KV cache is full, the last of the running lose their place: fewer run than we thought. They go
+ *    to the head of the waiting ones and compute all again. No step both preempts and takes on;
  *  - one that is aborted while a step runs is in that step, and its output is thrown away.
+ *
+ * With asynchronous scheduling (the default on GPUs) a message tells the outputs of its own step, but the
+ * state of a scheduler that has planned the next step already: what it says of requests taken on, running
+ * and preempted is about the step of the next message, and one that stopped by a token is in one step more.
+ * Which of the two it is shows when the first short prompt arrives at a busy engine: its output comes with
+ * the message that tells of it, or with the one behind it.
  */
 
-enum vseq_state { VSEQ_WAITING, VSEQ_PREFILL, VSEQ_DECODE, VSEQ_PREEMPTED, VSEQ_DONE };
+enum vseq_state {
+	VSEQ_WAITING, VSEQ_PREFILL, VSEQ_DECODE, VSEQ_PREEMPTED,
+	VSEQ_OVER,		/* has ended, but is in the step that is under way */
+	VSEQ_DONE,
+};
+enum vseq_fresh { VSEQ_NEW = 1, VSEQ_AGAIN = 2 };	/* taken on in the step at hand */
 
 struct vseq {
 	uint64_t id_hash, http_hash;
 	uint32_t slot;		/* its number in events */
-	uint8_t state;		/* enum vseq_state */
-	bool used;
-	bool guess;		/* something of what follows was not seen */
-	int64_t prompt;		/* tokens; -1: unknown */
-	int64_t cached;		/* of these from the cache, -1: unknown yet */
-	uint64_t computed;	/* of the prompt (or of what is computed again) so far, cached ones apart */
-	uint64_t to_compute_again;	/* after a preemption: tokens lost */
-	uint64_t n_out;		/* output tokens so far */
-	uint64_t preempted_ns;
 	uint32_t engine;	/* index of its scheduler */
 	uint32_t next_same_http;	/* slot + 1 of a sibling (n > 1, several prompts), 0: none */
+	uint8_t state;		/* enum vseq_state */
+	uint8_t fresh;		/* enum vseq_fresh, 0: runs already */
+	bool used;
 	bool linked;
-	bool in_step;		/* has a row in the step at hand */
+	bool guess;		/* something of its prefill was not seen */
+	bool in_flight;		/* has ended, but one more step has it */
+	bool given_up;		/* nobody else counts it any more: its end was not seen */
+	int32_t max_out;	/* output tokens that it may have, -1: unknown */
+	int64_t prompt;		/* tokens; -1: unknown */
+	int64_t cached;		/* of these from the cache, -1: unknown yet */
+	uint64_t computed;	/* since it was taken on, cached ones apart */
+	uint64_t to_compute_again;	/* after a preemption: its prompt and output, 0: none */
+	uint64_t lost;		/* computed tokens that the last preemption took ... */
+	uint64_t lost_before;	/* ... and those before it, since its last output */
+	uint64_t n_out;		/* output tokens so far */
+	uint32_t row;		/* index + 1 of its row in the step at hand, 0: none */
+	uint64_t arrived_ns;
+	uint64_t preempted_ns;
 	uint64_t ended_ns;
-	uint64_t abort_ns;	/* told to stop; leaves with the next step. 0: not */
+	uint64_t abort_ns;	/* told to stop; 0: not */
 };
 
 /* One request's output in a step, as the wire says it. */
 struct vsched_row {
 	uint32_t slot;
 	int32_t n_tokens;
-	bool first;		/* first output since it was scheduled */
 	int64_t cached;		/* prompt tokens from the cache, -1: not said */
-	bool finished;
+	bool finished, by_length, failed;
 };
 
-struct vsched_step {
+struct vsched_in {
 	const struct vsched_row *rows;
 	size_t n_rows;
+	bool cut;		/* rows or counters may be missing */
 	bool has_prefix;	/* the counters below are known */
-	uint64_t new_requests, new_queries, new_hits;
-	uint64_t again_requests, again_queries, again_hits;	/* resumed after preemption */
-	uint64_t begin_ns;	/* of the step */
+	uint64_t new_requests, new_hits;
+	uint64_t again_requests, again_hits;	/* resumed after preemption */
+	bool has_queues;
+	uint64_t running, waiting;	/* behind this step */
+	uint32_t draft_tokens;	/* speculative ones of this step, in all */
+	uint64_t begin_ns, end_ns;	/* the message before (or what woke the engine), this message */
+	bool woke;		/* the engine was idle before begin_ns */
+};
+
+struct vsched_out {
+	bool is_step;		/* else the message tells of no step, and nothing below is set */
+	bool guess;		/* tokens of a member are inferred */
+	bool open;		/* its members are not certain: some are not known, or are in the next step */
+	struct tl_member *members;	/* the caller's, max of them */
+	size_t max, n;
+	const uint32_t *preempted, *over;	/* slots: lost their place; no step has them any more */
+	size_t n_preempted, n_over;
+};
+
+struct vslots {
+	uint32_t *v;
+	size_t n, cap;
 };
 
 struct vsched {
 	uint32_t budget;	/* tokens per step, 0: unknown */
-	uint32_t *running, *waiting;	/* slots, in the scheduler's order */
-	size_t n_running, cap_running, n_waiting, cap_waiting;
+	struct vslots running, waiting;	/* in the scheduler's order */
+	struct vslots plan;	/* who is in the step at hand, or (asynchronous) in the next one */
+	struct vslots preempted, over;	/* for struct vsched_out */
+	bool planned;		/* asynchronous: the step of the next message is known */
+	bool has_hits, open;	/* of the plan ... */
+	uint64_t plan_ns;	/* ... and when it was made: who was aborted later is in it */
+	uint64_t new_hits, again_hits;	/* of those that are fresh in it */
+	int8_t async_votes;	/* > 0: scheduling is asynchronous, 0: not known yet ... */
+	bool unsure;		/* ... and so whether what ended is in one step more */
+	int8_t lookups;		/* requests taken on are counted: 1 yes, -1 no, 0 not known yet */
+	uint32_t n_draft;	/* speculative tokens per decoding request, last known */
+	uint32_t n_too_many;	/* steps in a row with more waiting here than there ... */
+	uint64_t too_many;	/* ... at least so many */
+	uint64_t last_step_ns;	/* how long the last step took */
 };
 
-/* seqs: all sequences by slot number. Returns 0 or -ENOMEM. */
+/* seqs: all sequences by slot number. Return 0 or -ENOMEM. */
 int vsched__arrive(struct vsched *s, uint32_t slot);
 int vsched__run(struct vsched *s, uint32_t slot);	/* is running already: it was there before us */
-void vsched__leave(struct vsched *s, uint32_t slot);	/* finished or aborted */
-/* Works out the members of a step, at most max, and moves the sequences on. *ret_guess: some member's
- * tokens are inferred. Slots that were found preempted are reported through ret_preempted (at most
- * max). Returns the number of members or -ENOMEM. */
-int vsched__step(struct vsched *s, struct vseq *seqs, const struct vsched_step *in, struct tl_member *ret,
-		 size_t max, uint32_t *ret_preempted, size_t *ret_n_preempted, bool *ret_guess);
+/* Takes one message: works out the members of its step, and moves the sequences on. Those in ret->over
+ * are no longer known to it. Returns 0 or -ENOMEM. */
+int vsched__step(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret);
+void vsched__lost(struct vsched *s);	/* messages were not seen: what was planned is not known */
+bool vsched__is_idle(const struct vsched *s);
 void vsched__free(struct vsched *s);
+
+/* Between vllm_sched.c and vllm_settle.c. */
+int vslots_push(struct vslots *v, uint32_t slot);
+void vslots_erase(struct vslots *v, size_t at);
+static inline bool vsched_is_async(const struct vsched *s)
+{
+	return s->async_votes > 0;
+}
+int64_t vseq_all(const struct vseq *q);	/* tokens of its prefill, cached ones included; -1: unknown */
+int64_t vseq_rest(const struct vseq *q);	/* ... of these to come */
+void vsched_take_on(struct vseq *q);
+/* Gives the planned ones their tokens, rows being the truth. */
+int vsched_settle(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret);
 
 #endif

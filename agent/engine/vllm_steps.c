@@ -9,7 +9,8 @@
 void vengine_free(struct vengine *g)
 {
 	vsched__free(&g->sched);
-	free(g->rows);
+	vec_free(&g->rows);
+	vec_free(&g->preemptions);
 	free(g->step);
 }
 
@@ -33,9 +34,9 @@ static void say_point(struct vllm *v, const struct vengine *g, uint32_t slot, ui
 }
 
 /* The engine's own account of a sequence: queued, scheduled, preempted, scheduled again. */
-static void on_events(struct vllm *v, const struct vengine *g, struct vseq *q, struct vllm_events *events)
+static void on_events(struct vllm *v, struct vengine *g, const struct vseq *q, struct vllm_events *events)
 {
-	struct tl_seq_preempt pre = { .hdr = { sizeof(pre), TL_SEQ_PREEMPT, 0, g->tgid, 0, 0 }, .slot = q->slot };
+	struct vpreemption *last = NULL;
 	struct vllm_event e;
 
 	while (vllm_msg_next_event(events, &e)) {
@@ -44,24 +45,51 @@ static void on_events(struct vllm *v, const struct vengine *g, struct vseq *q, s
 			say_point(v, g, q->slot, TL_POINT_QUEUED, e.ts_ns);
 			break;
 		case VLLM_SCHEDULED:
-			if (!pre.hdr.ts_ns) {
+			if (last)
+				last->resumed_ns = e.ts_ns;
+			else
 				say_point(v, g, q->slot, TL_POINT_SCHEDULED, e.ts_ns);
-				break;
-			}
-			pre.resumed_ns = e.ts_ns;
-			vllm_emit(v, &pre.hdr);
-			pre.hdr.ts_ns = 0;
+			last = NULL;
 			break;
 		case VLLM_PREEMPTED:
-			if (pre.hdr.ts_ns)
-				vllm_emit(v, &pre.hdr);
-			pre.hdr.ts_ns = e.ts_ns;
-			pre.lost_tokens = (q->prompt > 0 ? q->prompt : 0) + q->n_out;
+			last = vec_push(&g->preemptions, MAX_ROWS);
+			if (!last) {
+				v->err = -ENOMEM;
+				return;
+			}
+			last->slot = q->slot;
+			last->at_ns = e.ts_ns;
 			break;
 		}
 	}
-	if (pre.hdr.ts_ns)
-		vllm_emit(v, &pre.hdr);
+}
+
+static void say_preemption(struct vllm *v, const struct vengine *g, struct vseq *q, const struct vpreemption *p,
+			   bool last, uint32_t flags)
+{
+	uint64_t lost = q->lost_before + (last ? q->lost : 0);
+	struct tl_seq_preempt ev = {
+		.hdr = { sizeof(ev), TL_SEQ_PREEMPT, flags, g->tgid, 0, p->at_ns },
+		.slot = q->slot, .lost_tokens = lost < UINT32_MAX ? lost : UINT32_MAX,
+		.resumed_ns = p->resumed_ns,
+	};
+
+	q->lost_before = 0;
+	if (last)
+		q->lost = 0;
+	vllm_emit(v, &ev.hdr);
+}
+
+/* Once the step is settled, what was lost is known. */
+static void say_preemptions(struct vllm *v, struct vengine *g)
+{
+	for (size_t i = 0; i < g->preemptions.n; i++) {
+		const struct vpreemption *p = &g->preemptions.v[i];
+		bool last = i + 1 == g->preemptions.n || p[1].slot != p->slot;
+
+		say_preemption(v, g, &v->seqs[p->slot], p, last, 0);
+	}
+	g->preemptions.n = 0;
 }
 
 /* A sequence whose ADD was not seen: it was there before the capture. */
@@ -69,8 +97,9 @@ static struct vseq *join_late(struct vllm *v, struct vengine *g, const struct vl
 {
 	struct vseq *q = vllm_seq_new(v, r->id, g - v->engines);
 	const struct vhttp *h;
+	int err;
 
-	if (!q || vsched__arrive(&g->sched, q->slot)) {
+	if (!q) {
 		v->err = -ENOMEM;
 		return NULL;
 	}
@@ -79,12 +108,13 @@ static struct vseq *join_late(struct vllm *v, struct vengine *g, const struct vl
 	if (r->has_prefill) {
 		q->prompt = r->prefill.prompt;
 		q->cached = r->n_cached;
+		err = vsched__arrive(&g->sched, q->slot);
 	} else {
 		q->state = VSEQ_DECODE;
-		vsched__leave(&g->sched, q->slot);
-		if (vsched__run(&g->sched, q->slot))
-			v->err = -ENOMEM;
+		err = vsched__run(&g->sched, q->slot);
 	}
+	if (err)
+		v->err = err;
 	h = map__get(v->by_http, q->http_hash);
 	if (h && h->req)
 		vllm_link(v, q, h->req);
@@ -96,24 +126,26 @@ static void add_row(struct vllm *v, struct vengine *g, struct vllm_row *r)
 	struct vseq *q = vllm_seq_find(v, r->id);
 	struct vsched_row *row;
 
+	if (q && q->state == VSEQ_DONE && q->given_up) {
+		vllm_seq_forget(v, q);	/* it lives */
+		q = NULL;
+	}
 	if (!q && r->id.len)
 		q = join_late(v, g, r);
 	if (!q || q->state == VSEQ_DONE)
 		return;		/* an output that came after its abort */
 	on_events(v, g, q, &r->events);
-	if (g->n_rows == g->cap_rows) {
-		row = g->n_rows < MAX_ROWS ?
-		      vec_grow_(g->rows, &g->cap_rows, g->n_rows + 1, sizeof(*row), MAX_ROWS) : NULL;
-		if (!row) {
-			v->err = -ENOMEM;
-			return;
-		}
-		g->rows = row;
+	row = vec_push(&g->rows, MAX_ROWS);
+	if (!row) {
+		v->err = -ENOMEM;
+		return;
 	}
-	g->rows[g->n_rows++] = (struct vsched_row){
-		.slot = q->slot, .n_tokens = r->n_tokens, .first = r->has_prefill, .cached = r->n_cached,
-		.finished = r->finish != VLLM_NOT_FINISHED,
+	*row = (struct vsched_row){
+		.slot = q->slot, .n_tokens = r->n_tokens, .cached = r->n_cached,
+		.finished = r->finish != VLLM_NOT_FINISHED, .by_length = r->finish == VLLM_FINISH_LENGTH,
+		.failed = r->finish == VLLM_FINISH_ABORT || r->finish == VLLM_FINISH_ERROR,
 	};
+	g->cut |= r->flags & VLLM_CUT;
 }
 
 /* ---- steps ---- */
@@ -138,81 +170,83 @@ static void say_stats(struct vllm *v, const struct vengine *g, uint64_t ns, size
 	vllm_emit(v, &ev.hdr);
 }
 
-static void say_step(struct vllm *v, struct vengine *g)
+static void say_step(struct vllm *v, struct vengine *g, const struct vsched_in *in,
+		     const struct vsched_out *out)
 {
-	struct vsched_step in = {
-		.rows = g->rows, .n_rows = g->n_rows,
-		.has_prefix = g->has_stats && g->stats.known & VLLM_STAT_PREFIX,
-		.new_requests = g->stats.prefix.requests, .new_queries = g->stats.prefix.queries,
-		.new_hits = g->stats.prefix.hits, .again_requests = g->stats.prefix.preempted_requests,
-		.again_queries = g->stats.prefix.preempted_queries, .again_hits = g->stats.prefix.preempted_hits,
-		.begin_ns = begin_of_step(g, g->held_ns),
-	};
 	struct tl_step *st = g->step;
-	uint32_t preempted[64];
-	size_t n_preempted = 0;
-	bool guess;
-	int n;
 
-	if (!in.has_prefix)
-		in.new_requests = in.again_requests = 0;
-	n = vsched__step(&g->sched, v->seqs, &in, st->members, MAX_ROWS, preempted, &n_preempted, &guess);
-	if (n < 0) {
-		v->err = n;
-		return;
-	}
 	*st = (struct tl_step){
-		.hdr = { 0, TL_STEP, 0, g->tgid, 0, in.begin_ns },
-		.end_ns = g->held_ns, .n_members = n,
+		.hdr = { 0, TL_STEP, out->open ? TL_F_GUESS : 0, g->tgid, 0, in->begin_ns },
+		.end_ns = in->end_ns, .n_members = out->n,
 	};
-	for (int i = 0; i < n; i++)
+	for (size_t i = 0; i < out->n; i++)
 		st->n_tokens += st->members[i].n_tokens;
-	st->hdr.size = sizeof(*st) + n * sizeof(st->members[0]);
+	st->hdr.size = sizeof(*st) + out->n * sizeof(st->members[0]);
 	v->counts.steps++;
-	v->counts.inferred_steps += guess;
+	v->counts.inferred_steps += out->guess || out->open;
 	vllm_emit(v, &st->hdr);
-	say_stats(v, g, g->held_ns, n_preempted);
+	say_stats(v, g, in->end_ns, out->n_preempted);
 }
 
-/* A message of counters alone follows the last output before the engine falls asleep: no step. */
-static bool is_step(const struct vengine *g)
+static void end_sequences(struct vllm *v, struct vengine *g, const struct vsched_out *out, uint64_t ns)
 {
-	if (g->n_rows)
-		return true;
-	if (g->has_stats && g->stats.known & VLLM_STAT_RUNNING)
-		return g->stats.running > 0;
-	return false;
-}
+	for (size_t i = 0; i < out->n_over; i++) {
+		struct vseq *q = &v->seqs[out->over[i]];
+		struct vpreemption p = { .slot = q->slot, .at_ns = q->preempted_ns };
 
-void vengine_end_aborted(struct vllm *v, struct vengine *g)
-{
-	for (unsigned i = 0; i < g->n_aborting; i++) {
-		struct vseq *q = &v->seqs[g->aborting[i]];
-
-		if (q->used && q->state != VSEQ_DONE)
-			vllm_seq_end(v, g, q, q->abort_ns);
+		if (q->state == VSEQ_PREEMPTED)	/* the engine has no more output to say it with */
+			say_preemption(v, g, q, &p, true, TL_F_GUESS);
+		vllm_seq_end(v, g, q, q->abort_ns ? q->abort_ns : ns);
 	}
-	g->n_aborting = 0;
+}
+
+static struct vsched_in input_of(const struct vengine *g)
+{
+	const struct vllm_stats *s = &g->stats;
+	const uint32_t queues = VLLM_STAT_RUNNING | VLLM_STAT_WAITING;
+	struct vsched_in in = { .rows = g->rows.v, .n_rows = g->rows.n, .cut = g->cut,
+				.begin_ns = begin_of_step(g, g->held_ns), .end_ns = g->held_ns,
+				.woke = g->woke };
+
+	if (!g->has_stats)
+		return in;
+	if ((s->known & queues) == queues) {
+		in.has_queues = true;
+		in.running = s->running;
+		in.waiting = s->waiting + s->skipped;
+	}
+	if (s->known & VLLM_STAT_PREFIX) {
+		in.has_prefix = true;
+		in.new_requests = s->prefix.requests;
+		in.new_hits = s->prefix.hits;
+		in.again_requests = s->prefix.preempted_requests;
+		in.again_hits = s->prefix.preempted_hits;
+	}
+	in.draft_tokens = s->spec.draft_tokens;
+	return in;
 }
 
 void vengine_flush(struct vllm *v, struct vengine *g)
 {
+	struct vsched_out out = { .members = g->step ? g->step->members : NULL, .max = TL_MAX_MEMBERS };
+	struct vsched_in in;
+	int err;
+
 	if (!g->held)
 		return;
 	g->held = false;
-	if (is_step(g))
-		say_step(v, g);
-	for (size_t i = 0; i < g->n_rows; i++) {
-		struct vseq *q = &v->seqs[g->rows[i].slot];
-
-		if (g->rows[i].finished && q->used && q->state != VSEQ_DONE)
-			vllm_seq_end(v, g, q, g->held_ns);
-	}
-	vengine_end_aborted(v, g);
-	g->n_rows = 0;
-	g->has_stats = false;
+	in = input_of(g);
+	err = vsched__step(&g->sched, v->seqs, &in, &out);
+	if (err)
+		v->err = err;
+	else if (out.is_step)
+		say_step(v, g, &in, &out);
+	say_preemptions(v, g);
+	end_sequences(v, g, &out, g->held_ns);
+	g->rows.n = 0;
+	g->has_stats = g->cut = false;
 	g->last_ns = g->held_ns;
-	g->busy = g->sched.n_running + g->sched.n_waiting > 0;
+	g->woke &= !out.is_step;
 }
 
 void vllm_outputs(struct vllm *v, struct vengine *g, const struct zmtp_frame *body)
@@ -224,10 +258,10 @@ void vllm_outputs(struct vllm *v, struct vengine *g, const struct zmtp_frame *bo
 		v->counts.bad_messages++;
 		return;
 	}
-	if (o.utility)
+	if (o.utility || o.wave)
 		return;
 	if (!g->step) {
-		g->step = malloc(sizeof(*g->step) + MAX_ROWS * sizeof(g->step->members[0]));
+		g->step = malloc(sizeof(*g->step) + TL_MAX_MEMBERS * sizeof(g->step->members[0]));
 		if (!g->step) {
 			v->err = -ENOMEM;
 			return;
@@ -240,6 +274,7 @@ void vllm_outputs(struct vllm *v, struct vengine *g, const struct zmtp_frame *bo
 		vengine_flush(v, g);
 	g->held = true;
 	g->held_ns = o.timestamp_ns;
+	g->cut |= o.flags & VLLM_CUT;
 	while (vllm_msg_next_row(&o, &row))
 		add_row(v, g, &row);
 	if (o.has_stats) {

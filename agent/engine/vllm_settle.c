@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The members of a step of vLLM's: who was planned to be in it, and what the wire says of them. */
+#include "engine/vllm_sched.h"
+
+#include <errno.h>
+
+enum { ABORT_RACE_NS = 1000000 };	/* an abort so soon behind a step may come before the next one */
+
+/* The step that is being settled. */
+struct settling {
+	struct vsched *s;
+	struct vseq *seqs;
+	const struct vsched_in *in;
+	struct vsched_out *out;
+	int64_t left;		/* of the budget */
+	uint32_t n_decoding;
+	bool only_raced;	/* so far: members that may have been aborted before it */
+};
+
+/* Cached tokens of those taken on in this step: each says its own with its first output, their sum is
+ * known at once. One that is silent has what the others leave; of several, the first ones have most: the
+ * last to be preempted were the first to lose their blocks. */
+static void share_hits(struct vsched *s, struct vseq *seqs, enum vseq_fresh kind, uint64_t hits)
+{
+	unsigned n_silent = 0;
+	bool unsure;
+
+	for (size_t i = 0; i < s->plan.n; i++) {
+		const struct vseq *q = &seqs[s->plan.v[i]];
+
+		if (q->fresh == kind && q->cached < 0)
+			n_silent++;
+		else if (q->fresh == kind)
+			hits -= (uint64_t)q->cached < hits ? (uint64_t)q->cached : hits;
+	}
+	unsure = !s->has_hits || (n_silent > 1 && hits);
+	for (size_t i = 0; i < s->plan.n && n_silent; i++) {
+		struct vseq *q = &seqs[s->plan.v[i]];
+		int64_t all = vseq_all(q);
+
+		if (q->fresh != kind || q->cached >= 0)
+			continue;
+		q->guess |= unsure;
+		q->cached = n_silent == 1 || all < 0 || (int64_t)hits < all ? (int64_t)hits : all - 1;
+		hits -= q->cached;
+	}
+}
+
+static void add(struct settling *t, const struct vseq *q, struct tl_member m)
+{
+	struct vsched_out *out = t->out;
+	bool raced = !m.n_out && q->abort_ns && q->abort_ns - t->s->plan_ns < ABORT_RACE_NS;
+
+	t->left -= m.n_tokens;
+	t->left = t->left > 0 ? t->left : 0;
+	if (raced)
+		m.flags |= TL_MEMBER_GUESS;
+	else
+		t->only_raced = false;
+	out->open |= raced;
+	out->guess |= m.flags & TL_MEMBER_GUESS;
+	if (out->n < out->max)
+		out->members[out->n++] = m;
+}
+
+static uint32_t row_tokens(const struct vsched_row *row)
+{
+	return row && row->n_tokens > 0 ? row->n_tokens : 0;
+}
+
+/* ---- decoding ---- */
+
+static void decode(struct settling *t, struct vseq *q, const struct vsched_row *row)
+{
+	uint32_t n_out = row_tokens(row);
+	struct tl_member m = { .slot = q->slot, .n_tokens = n_out ? n_out : 1, .pos = -1,
+			       .phase = TL_DECODE, .n_out = n_out < 255 ? n_out : 255 };
+
+	if (!row && q->state == VSEQ_DECODE && !q->abort_ns) {
+		if (!t->in->cut)
+			return;		/* it runs, but was left out: pipeline parallelism */
+		m.n_out = 1;		/* its row was not seen */
+		m.flags = TL_MEMBER_GUESS;
+	}
+	q->n_out += m.n_out;
+	t->n_decoding++;
+	t->left -= t->s->n_draft;
+	add(t, q, m);
+}
+
+/* ---- prefill ---- */
+
+static void prefill_ends(struct settling *t, struct vseq *q, const struct vsched_row *row)
+{
+	uint32_t n_out = row_tokens(row);
+	int64_t rest = vseq_rest(q);
+	bool fits = rest > 0 && (!t->s->budget || rest <= t->left);
+	struct tl_member m = { .slot = q->slot, .n_tokens = rest > 0 ? rest : 1, .pos = -1,
+			       .phase = TL_PREFILL, .n_out = n_out < 255 ? n_out : 255 };
+
+	if (rest > 0 && !fits)	/* parts of it came before, and were not seen */
+		m.n_tokens = t->left > 0 ? t->left : 1;
+	m.flags = (!fits || q->guess ? TL_MEMBER_GUESS : 0) | (q->to_compute_again ? TL_MEMBER_AGAIN : 0);
+	if (q->prompt >= 0 && q->cached >= 0 && fits)
+		m.pos = q->cached + q->computed;
+	q->n_out += n_out;
+	q->state = VSEQ_DECODE;
+	q->to_compute_again = 0;
+	q->computed = 0;
+	q->guess = false;
+	add(t, q, m);
+}
+
+/* No output yet: a part of its prompt, or of what it computes again. */
+static void prefill_goes_on(struct settling *t, struct vseq *q)
+{
+	struct vsched *s = t->s;
+	int64_t rest = vseq_rest(q), tokens = rest < t->left ? rest : t->left;
+	bool sure = s->budget && rest >= 0 && !q->guess && !t->in->cut && !s->open;
+	struct tl_member m = { .slot = q->slot, .pos = -1, .phase = TL_PREFILL };
+
+	if (rest >= 0 && rest <= t->left && !q->abort_ns) {
+		/* There was room for all of it, but no output came. */
+		if (sure && !s->async_votes)
+			s->async_votes++;
+		sure = false;
+		tokens = rest - 1;
+		q->guess = true;
+	}
+	if (!s->async_votes && q->fresh && !t->in->woke)
+		t->out->open = q->guess = true;	/* or it is in the next step, if the engine plans ahead */
+	if (rest < 0)
+		tokens = s->budget && t->left < 1 ? 0 : 1;
+	if (tokens <= 0 && q->fresh) {	/* there was room, or it would not have been taken on */
+		tokens = 1;
+		sure = false;
+	}
+	if (tokens <= 0)
+		return;		/* no room for it in this step */
+	m.n_tokens = tokens;
+	m.flags = (sure && !q->guess ? 0 : TL_MEMBER_GUESS) | (q->to_compute_again ? TL_MEMBER_AGAIN : 0);
+	if (q->cached >= 0)
+		m.pos = q->cached + q->computed;
+	q->computed += tokens;
+	add(t, q, m);
+}
+
+/* ---- the step ---- */
+
+static int finish(struct settling *t, struct vseq *q, const struct vsched_row *row)
+{
+	/* One that stopped by a token is in the step that was planned before that was known. */
+	bool had_all = row->by_length || (q->max_out >= 0 && q->n_out >= (uint64_t)q->max_out);
+
+	q->state = VSEQ_OVER;
+	q->in_flight = vsched_is_async(t->s) && !had_all && !row->failed;
+	t->s->unsure |= !t->s->async_votes && !had_all && !row->failed;
+	return q->in_flight ? 0 : vslots_push(&t->s->over, q->slot);
+}
+
+static int settle_one(struct settling *t, struct vseq *q)
+{
+	const struct vsched_row *row = q->row ? &t->in->rows[q->row - 1] : NULL;
+	uint64_t hits = q->cached > 0 ? q->cached : 0;
+
+	q->row = 0;
+	if (q->fresh == VSEQ_AGAIN)	/* some of what was lost is in the cache still */
+		q->lost -= hits < q->lost ? hits : q->lost;
+	if (q->state == VSEQ_OVER) {
+		decode(t, q, NULL);
+		q->in_flight = false;
+		q->fresh = 0;
+		return vslots_push(&t->s->over, q->slot);
+	}
+	if (row && row->failed && !row_tokens(row))
+		;			/* ended without having been computed */
+	else if (q->state == VSEQ_DECODE)
+		decode(t, q, row);
+	else if (row)
+		prefill_ends(t, q, row);
+	else
+		prefill_goes_on(t, q);
+	q->fresh = 0;
+	return row && row->finished ? finish(t, q, row) : 0;
+}
+
+/* Output of some that were not planned: their admission was not counted, or nobody was preempted. */
+static int settle_unplanned(struct settling *t)
+{
+	struct vsched *s = t->s;
+	int err = 0;
+
+	for (size_t i = 0; i < t->in->n_rows && !err; i++) {
+		struct vseq *q = &t->seqs[t->in->rows[i].slot];
+
+		if (!q->row || q->state == VSEQ_OVER)
+			continue;
+		if (q->state == VSEQ_WAITING || q->state == VSEQ_PREEMPTED) {
+			for (size_t k = 0; k < s->waiting.n; k++)
+				if (s->waiting.v[k] == q->slot)
+					vslots_erase(&s->waiting, k--);
+			err = vslots_push(&s->running, q->slot);
+			if (q->state == VSEQ_PREEMPTED) {	/* it was another one */
+				q->state = VSEQ_DECODE;
+				q->to_compute_again = q->lost = 0;
+			} else {
+				vsched_take_on(q);
+			}
+			q->guess |= s->budget && t->left < vseq_rest(q);
+		}
+		if (!err)
+			err = settle_one(t, q);
+	}
+	return err;
+}
+
+/* Is the message one of a step? An empty round of the engine is short. */
+static void judge(struct settling *t, bool unsure)
+{
+	const struct vsched_in *in = t->in;
+	struct vsched_out *out = t->out;
+	uint64_t ns = in->end_ns - in->begin_ns;
+	bool empty_round = 2 * ns < t->s->last_step_ns;
+
+	out->is_step = out->n > 0 || in->n_rows > 0 || out->open;
+	/* Told to stop between two steps, or in one? */
+	if (!in->n_rows && out->n && t->only_raced && empty_round)
+		out->is_step = false;
+	if (unsure && !out->is_step && !empty_round) {
+		/* What had ended was computed once more: scheduling is asynchronous. */
+		t->s->async_votes++;
+		out->is_step = true;
+	}
+	out->open |= unsure;
+	if (out->is_step)
+		t->s->last_step_ns = ns;
+}
+
+int vsched_settle(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret)
+{
+	struct settling t = { .s = s, .seqs = seqs, .in = in, .out = ret, .only_raced = true,
+			      .left = s->budget ? s->budget : INT64_MAX };
+	bool unsure = s->unsure && !s->async_votes;
+	int err = 0;
+
+	s->unsure = false;
+	for (size_t i = 0; i < in->n_rows; i++) {
+		struct vseq *q = &seqs[in->rows[i].slot];
+
+		/* Of what is computed again they still say what it was the first time. */
+		if (in->rows[i].cached >= 0 && q->state != VSEQ_DECODE && !q->to_compute_again)
+			q->cached = in->rows[i].cached;
+	}
+	share_hits(s, seqs, VSEQ_NEW, s->new_hits);
+	share_hits(s, seqs, VSEQ_AGAIN, s->again_hits);
+	ret->open = s->open;
+	for (size_t i = 0; i < s->plan.n && !err; i++)
+		err = settle_one(&t, &seqs[s->plan.v[i]]);
+	if (!err)
+		err = settle_unplanned(&t);
+	if (t.n_decoding)
+		s->n_draft = (in->draft_tokens + t.n_decoding - 1) / t.n_decoding;
+	judge(&t, unsure);
+	return err;
+}

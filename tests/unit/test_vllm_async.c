@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vLLM's scheduler followed from outside: when it plans ahead, and when not all of it was seen. */
+#include "vllm_sched_msg.h"
+
+/* ---- asynchronous ---- */
+
+static void go_async(struct fixture *f)
+{
+	f->s.async_votes = 0;
+	arrive(f, 30, 10);
+	EXPECT(f, "30c0", "p30:10", .run = 1, .fresh = 1);
+	arrive(f, 31, 10);
+	EXPECT(f, "30", "d30:1", .run = 2, .fresh = 1);
+	assert_true(vsched_is_async(&f->s));
+	EXPECT(f, "30! 31c0", "d30:1 p31:10 over30", .run = 1);
+	EXPECT(f, "31!", "d31:1 over31", .run = 0);
+	EXPECT(f, "", "-", .run = 0);
+	assert_true(vsched__is_idle(&f->s));
+}
+
+static void test_async__counters_tell_of_the_next_step(void **state)
+{
+	struct fixture *f = *state;
+
+	go_async(f);
+	arrive(f, 0, 20);
+	EXPECT(f, "0c0", "p0:20", .run = 1, .fresh = 1);
+	arrive(f, 1, 250);
+	EXPECT(f, "0", "d0:1", .run = 2, .fresh = 1);
+	EXPECT(f, "0", "d0:1 p1:99", .run = 2);
+	EXPECT(f, "0", "d0:1 p1:99", .run = 2);
+	arrive(f, 2, 30);
+	EXPECT(f, "0 1c0", "d0:1 p1:52", .run = 3, .fresh = 1);
+	EXPECT(f, "0 1 2c0", "d0:1 d1:1 p2:30", .run = 3);
+}
+
+static void test_async__what_stops_is_in_one_step_more(void **state)
+{
+	struct fixture *f = *state;
+
+	go_async(f);
+	arrive(f, 0, 20);
+	arrive(f, 1, 20);
+	EXPECT(f, "0c0 1c0", "p0:20 p1:20", .run = 2, .fresh = 2);
+	EXPECT(f, "0. 1", "d0:1 d1:1", .run = 1);
+	EXPECT(f, "1!", "d0:1/0 d1:1 over0 over1", .run = 0);
+	EXPECT(f, "", "-", .run = 0);
+	/* not if its last token was the last that it may have */
+	f->seqs[2].max_out = 2;
+	arrive(f, 2, 20);
+	EXPECT(f, "2c0", "p2:20", .run = 1, .fresh = 1);
+	EXPECT(f, "2.", "d2:1 over2", .run = 0);
+	EXPECT(f, "", "-", .run = 0);
+}
+
+static void test_async__abort_is_in_two_steps(void **state)
+{
+	struct fixture *f = *state;
+
+	go_async(f);
+	arrive(f, 0, 20);
+	arrive(f, 1, 20);
+	EXPECT(f, "0c0 1c0", "p0:20 p1:20", .run = 2, .fresh = 2);
+	EXPECT(f, "0 1", "d0:1 d1:1", .run = 2);
+	stop(f, 1, STEP_NS / 2);
+	EXPECT(f, "0", "d0:1 d1:1/0", .run = 1);
+	EXPECT(f, "0", "d0:1 d1:1/0 over1", .run = 1);
+	EXPECT(f, "0", "d0:1", .run = 1);
+}
+
+static void test_async__preemption(void **state)
+{
+	struct fixture *f = *state;
+
+	go_async(f);
+	arrive(f, 0, 20);
+	arrive(f, 1, 20);
+	EXPECT(f, "0c0 1c0", "p0:20 p1:20", .run = 2, .fresh = 2);
+	/* its output was under way when it lost its place */
+	EXPECT(f, "0 1", "d0:1 d1:1 lost1", .run = 1, .wait = 1);
+	EXPECT(f, "0", "d0:1", .run = 1, .wait = 1);
+	EXPECT(f, "0", "d0:1", .run = 2, .again = 1, .again_hits = 16);
+	EXPECT(f, "0 1", "d0:1 p1:6~", .run = 2);
+}
+
+/* Two arrive at an idle engine; there was room for both, so the silent one came a step later. */
+static void test_async__first_step_after_idleness(void **state)
+{
+	struct fixture *f = *state;
+
+	go_async(f);
+	arrive(f, 0, 20);
+	arrive(f, 1, 30);
+	EXPECT(f, "0c0", "p0:20", .run = 2, .fresh = 2);
+	EXPECT(f, "0 1c0", "d0:1 p1:30", .run = 2);
+	EXPECT(f, "0! 1!", "d0:1 d1:1 over0 over1", .run = 0);
+	EXPECT(f, "", "-", .run = 0);
+	/* A long one begins at once. */
+	arrive(f, 2, 150);
+	EXPECT(f, "", "p2:100", .run = 1, .fresh = 1);
+	EXPECT(f, "2c0", "p2:50", .run = 1);
+}
+
+/* Taken on while the last message of the busy time was under way: that is one of no step. */
+static void test_async__arrival_at_an_empty_round(void **state)
+{
+	struct fixture *f = *state;
+
+	go_async(f);
+	arrive(f, 0, 20);
+	EXPECT(f, "0c0", "p0:20", .run = 1, .fresh = 1);
+	EXPECT(f, "0!", "d0:1 over0", .run = 0);
+	arrive(f, 1, 30);
+	EXPECT(f, "", "-", .run = 1, .fresh = 1);
+	EXPECT(f, "1c0", "p1:30", .run = 1);
+}
+
+/* ---- not knowing ---- */
+
+static void test_mode__sync_is_known_by_the_first_short_prompt(void **state)
+{
+	struct fixture *f = *state;
+
+	f->s.async_votes = 0;
+	two_run(f);
+	assert_int_equal(f->s.async_votes, 0);
+	arrive(f, 2, 10);
+	EXPECT(f, "0 1 2c0", "d0:1 d1:1 p2:10", .run = 3, .fresh = 1);
+	assert_true(f->s.async_votes < 0);
+}
+
+/* A long prompt tells nothing at first: it is said that it may not be in the step. */
+static void test_mode__unknown_is_said(void **state)
+{
+	struct fixture *f = *state;
+
+	f->s.async_votes = 0;
+	two_run(f);
+	arrive(f, 2, 150);
+	EXPECT(f, "0 1", "d0:1 d1:1 p2:98? open", .run = 3, .fresh = 1);
+	EXPECT(f, "0 1", "d0:1 d1:1 p2:51?", .run = 3);
+	EXPECT(f, "0 1 2c0", "d0:1 d1:1 p2:1?", .run = 3);
+}
+
+static void test_mode__async_shows_when_one_stops(void **state)
+{
+	struct fixture *f = *state;
+
+	f->s.async_votes = 0;
+	arrive(f, 0, 10);
+	EXPECT(f, "0c0", "p0:10", .run = 1, .fresh = 1);
+	EXPECT(f, "0.", "d0:1 over0", .run = 0);
+	EXPECT(f, "", " open", .run = 0);	/* a step without a member that we know */
+	assert_true(vsched_is_async(&f->s));
+	EXPECT(f, "", "-", .run = 0);
+}
+
+static void test_late__running_ones_are_taken_as_they_show(void **state)
+{
+	struct fixture *f = *state;
+
+	f->seqs[0].state = VSEQ_DECODE;
+	f->seqs[0].guess = true;
+	assert_int_equal(vsched__run(&f->s, 0), 0);
+	/* the engine runs one more: in the middle of its prompt */
+	EXPECT(f, "0", "d0:1 open", .run = 2);
+	f->seqs[1].prompt = 300;
+	f->seqs[1].guess = true;
+	assert_int_equal(vsched__arrive(&f->s, 1), 0);
+	EXPECT(f, "0 1c0", "d0:1 p1:99?", .run = 2);
+	EXPECT(f, "0 1", "d0:1 d1:1", .run = 2);
+}
+
+static void test_no_counters__rows_alone(void **state)
+{
+	struct fixture *f = *state;
+
+	arrive(f, 0, 60);
+	EXPECT(f, "0c0", "p0:60", .run = -1);
+	arrive(f, 1, 250);
+	EXPECT(f, "0", "d0:1", .run = -1);
+	EXPECT(f, "0", "d0:1", .run = -1);
+	EXPECT(f, "0 1c0", "d0:1 p1:99?", .run = -1);
+	EXPECT(f, "0! 1", "d0:1 d1:1 over0", .run = -1);
+	EXPECT(f, "1!", "d1:1 over1", .run = -1);
+	assert_true(vsched__is_idle(&f->s));
+}
+
+/* Without a prefix cache nobody is counted as taken on: the number running tells. */
+static void test_no_prefix_cache__running_tells(void **state)
+{
+	struct fixture *f = *state;
+
+	arrive(f, 0, 60);
+	EXPECT(f, "0", "p0:60", .run = 1);
+	arrive(f, 1, 250);
+	arrive(f, 2, 30);
+	EXPECT(f, "0", "d0:1 p1:99", .run = 2, .wait = 1);
+}
+
+static void test_no_budget__is_said_to_be_inferred(void **state)
+{
+	struct fixture *f = *state;
+
+	f->s.budget = 0;
+	arrive(f, 0, 250);
+	EXPECT(f, "", "p0:249?", .run = 1, .fresh = 1);
+	EXPECT(f, "0c0", "p0:1?", .run = 1);
+	arrive(f, 1, 30);
+	EXPECT(f, "0 1c0", "d0:1 p1:30", .run = 2, .fresh = 1);
+}
+
+/* ---- loss ---- */
+
+static void test_cut__rows_that_are_missing_are_inferred(void **state)
+{
+	struct fixture *f = *state;
+
+	two_run(f);
+	EXPECT(f, "0", "d0:1 d1:1?", .run = -1, .cut = true);
+	assert_int_equal(f->seqs[1].n_out, 3);
+	EXPECT(f, "0 1", "d0:1 d1:1", .run = 2);
+}
+
+/* The message with its end was not seen: fewer run than here, and nobody waits. */
+static void test_lost__ends_are_mended_by_the_count(void **state)
+{
+	struct fixture *f = *state;
+
+	two_run(f);
+	EXPECT(f, "0", "d0:1 over1", .run = 1, .wait = 0);
+	assert_true(f->seqs[1].given_up);
+	EXPECT(f, "", "- over0", .run = 0);
+	assert_true(vsched__is_idle(&f->s));
+}
+
+/* Here one waits that there does not: it ended unseen ... */
+static void test_lost__waiting_ones_are_given_up(void **state)
+{
+	struct fixture *f = *state;
+
+	two_run(f);
+	arrive(f, 2, 40);
+	f->now_ns += STEP_NS;
+	EXPECT(f, "0 1", "d0:1 d1:1", .run = 2);	/* it may be on its way still */
+	for (int i = 0; i < 31; i++)
+		EXPECT(f, "0 1", "d0:1 d1:1", .run = 2);
+	EXPECT(f, "0 1", "d0:1 d1:1 over2", .run = 2);
+	assert_true(f->seqs[2].given_up);
+	arrive(f, 3, 40);
+	EXPECT(f, "0 1 3c0", "d0:1 d1:1 p3:40", .run = 3, .fresh = 1);
+}
+
+/* ... or it runs, and was taken on unseen. */
+static void test_lost__waiting_ones_run(void **state)
+{
+	struct fixture *f = *state;
+
+	two_run(f);
+	arrive(f, 2, 90000);
+	EXPECT(f, "0 1", "d0:1 d1:1 open", .run = 3);
+	for (int i = 0; i < 32; i++)
+		EXPECT(f, "0 1", "d0:1 d1:1 open", .run = 3);
+	assert_int_equal(f->seqs[2].state, VSEQ_PREFILL);
+	EXPECT(f, "0 1", "d0:1 d1:1 p2:1?", .run = 3);
+	EXPECT(f, "0 1 2c0", "d0:1 d1:1 p2:98?", .run = 3);
+}
+
+static void test_lost__a_plan_is_forgotten(void **state)
+{
+	struct fixture *f = *state;
+
+	go_async(f);
+	arrive(f, 0, 20);
+	EXPECT(f, "0c0", "p0:20", .run = 1, .fresh = 1);
+	vsched__lost(&f->s);
+	EXPECT(f, "0", "d0:1", .run = 1);
+	EXPECT(f, "0", "d0:1", .run = 1);
+}
+
+static void test_idle__nothing_is_left(void **state)
+{
+	struct fixture *f = *state;
+
+	two_run(f);
+	arrive(f, 2, 40);
+	EXPECT(f, "0! 1!", "d0:1 d1:1 over0 over1", .run = 0, .wait = 1);
+	f->now_ns += STEP_NS;
+	EXPECT(f, "", "-", .run = 0, .wait = 1);
+	EXPECT(f, "", "- over2", .run = 0, .wait = 0);
+	assert_true(vsched__is_idle(&f->s));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(async__counters_tell_of_the_next_step), T(async__what_stops_is_in_one_step_more),
+		T(async__abort_is_in_two_steps), T(async__preemption),
+		T(async__first_step_after_idleness), T(async__arrival_at_an_empty_round),
+		T(mode__sync_is_known_by_the_first_short_prompt), T(mode__unknown_is_said),
+		T(mode__async_shows_when_one_stops), T(late__running_ones_are_taken_as_they_show),
+		T(no_counters__rows_alone), T(no_prefix_cache__running_tells),
+		T(no_budget__is_said_to_be_inferred), T(cut__rows_that_are_missing_are_inferred),
+		T(lost__ends_are_mended_by_the_count), T(lost__waiting_ones_are_given_up),
+		T(lost__waiting_ones_run), T(lost__a_plan_is_forgotten), T(idle__nothing_is_left),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

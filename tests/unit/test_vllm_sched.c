@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vLLM's scheduler followed from outside: chunks, preemptions, aborts. */
+#include "vllm_sched_msg.h"
+
+/* ---- synchronous ---- */
+
+static void test_sync__chunks_fill_the_budget(void **state)
+{
+	struct fixture *f = *state;
+
+	arrive(f, 0, 250);
+	EXPECT(f, "", "p0:100", .run = 1, .fresh = 1);
+	EXPECT(f, "", "p0:100", .run = 1);
+	arrive(f, 1, 30);
+	EXPECT(f, "0c0 1c0", "p0:50 p1:30", .run = 2, .fresh = 1);
+	arrive(f, 2, 300);
+	EXPECT(f, "0 1", "d0:1 d1:1 p2:98", .run = 3, .fresh = 1);
+	EXPECT(f, "0 1!", "d0:1 d1:1 p2:98 over1", .run = 2);
+	EXPECT(f, "0", "d0:1 p2:99", .run = 2);
+	EXPECT(f, "0. 2c0", "d0:1 p2:5 over0", .run = 1);
+	EXPECT(f, "2", "d2:1", .run = 1);
+}
+
+static void test_sync__several_taken_on_in_one_step(void **state)
+{
+	struct fixture *f = *state;
+
+	arrive(f, 0, 20);
+	EXPECT(f, "0c0", "p0:20", .run = 1, .fresh = 1);
+	arrive(f, 1, 40);
+	arrive(f, 2, 10);
+	arrive(f, 3, 200);
+	arrive(f, 4, 10);
+	EXPECT(f, "0 1c0 2c0", "d0:1 p1:40 p2:10 p3:49", .run = 4, .wait = 1, .fresh = 3);
+	EXPECT(f, "0 1 2", "d0:1 d1:1 d2:1 p3:97", .run = 4, .wait = 1);
+	EXPECT(f, "0 1 2 3c0 4c0", "d0:1 d1:1 d2:1 p3:54 p4:10", .run = 5, .fresh = 1);
+}
+
+static void test_sync__cached_tokens_are_not_computed(void **state)
+{
+	struct fixture *f = *state;
+
+	arrive(f, 0, 500);
+	EXPECT(f, "", "p0:100", .run = 1, .fresh = 1, .hits = 256);
+	EXPECT(f, "", "p0:100", .run = 1);
+	EXPECT(f, "0c256", "p0:44", .run = 1);
+	/* each says its own; what is left is the silent one's */
+	arrive(f, 1, 140);
+	arrive(f, 2, 500);
+	EXPECT(f, "0 1c128", "d0:1 p1:12 p2:87", .run = 3, .fresh = 2, .hits = 128 + 384);
+	EXPECT(f, "0 1 2c384", "d0:1 d1:1 p2:29", .run = 3);
+}
+
+static void test_sync__speculation_takes_budget(void **state)
+{
+	struct fixture *f = *state;
+	struct vsched_row rows[] = { { .slot = 0, .n_tokens = 3, .cached = -1 } };
+	struct tl_member members[4];
+	struct vsched_out out = { .members = members, .max = 4 };
+	struct vsched_in in = { .rows = rows, .n_rows = 1, .draft_tokens = 4, .has_queues = true,
+				.has_prefix = true, .running = 1 };
+
+	arrive(f, 0, 10);
+	EXPECT(f, "0c0", "p0:10", .run = 1, .fresh = 1);
+	in.begin_ns = f->now_ns;
+	in.end_ns = f->now_ns + STEP_NS;
+	assert_int_equal(vsched__step(&f->s, f->seqs, &in, &out), 0);
+	assert_int_equal(members[0].n_tokens, 3);
+	assert_int_equal(members[0].n_out, 3);
+	arrive(f, 1, 300);
+	EXPECT(f, "0*5", "d0:5 p1:91", .run = 2, .fresh = 1);
+}
+
+/* ---- preemption ---- */
+
+static void test_preempt__computes_again(void **state)
+{
+	struct fixture *f = *state;
+
+	two_run(f);
+	EXPECT(f, "0", "d0:1 lost1", .run = 1, .wait = 1);
+	assert_int_equal(f->seqs[1].state, VSEQ_PREEMPTED);
+	assert_int_equal(f->seqs[1].lost, 30 + 2 - 1);
+	EXPECT(f, "0", "d0:1", .run = 1, .wait = 1);
+	EXPECT(f, "0! 1", "d0:1 p1:16~ over0", .run = 1, .again = 1, .again_hits = 16);
+	assert_int_equal(f->seqs[1].lost, 30 + 2 - 1 - 16);
+	EXPECT(f, "1", "d1:1", .run = 1);
+}
+
+/* The last of the running goes first, and those taken together come back in their old order. */
+static void test_preempt__last_in_first_out(void **state)
+{
+	struct fixture *f = *state;
+
+	arrive(f, 0, 10);
+	arrive(f, 1, 20);
+	arrive(f, 2, 30);
+	EXPECT(f, "0c0 1c0 2c0", "p0:10 p1:20 p2:30", .run = 3, .fresh = 3);
+	EXPECT(f, "0", "d0:1 lost2 lost1", .run = 1, .wait = 2);
+	EXPECT(f, "0 1", "d0:1 p1:21~", .run = 2, .wait = 1, .again = 1);
+	EXPECT(f, "0 1 2", "d0:1 d1:1 p2:31~", .run = 3, .again = 1);
+}
+
+/* One in the middle of its prompt is silent anyway: only the count of the running tells. */
+static void test_preempt__in_the_middle_of_a_prompt(void **state)
+{
+	struct fixture *f = *state;
+
+	arrive(f, 0, 10);
+	EXPECT(f, "0c0", "p0:10", .run = 1, .fresh = 1);
+	arrive(f, 1, 250);
+	EXPECT(f, "0", "d0:1 p1:99", .run = 2, .fresh = 1);
+	EXPECT(f, "0", "d0:1 lost1", .run = 1, .wait = 1);
+	assert_int_equal(f->seqs[1].lost, 99);
+	EXPECT(f, "0", "d0:1 p1:99~", .run = 2, .again = 1);
+	EXPECT(f, "0", "d0:1 p1:99~", .run = 2);
+	EXPECT(f, "0 1", "d0:1 p1:52~", .run = 2);
+}
+
+/* How the cached tokens of two that come back are shared is not on the wire: that they are there is. */
+static void test_preempt__two_come_back_at_once(void **state)
+{
+	struct fixture *f = *state;
+
+	arrive(f, 0, 90);
+	EXPECT(f, "0c0", "p0:90", .run = 1, .fresh = 1);
+	arrive(f, 1, 90);
+	EXPECT(f, "0 1c0", "d0:1 p1:90", .run = 2, .fresh = 1);
+	arrive(f, 2, 5);
+	EXPECT(f, "0 1 2c0", "d0:1 d1:1 p2:5", .run = 3, .fresh = 1);
+	EXPECT(f, "0", "d0:1 lost2 lost1", .run = 1, .wait = 2);
+	f->seqs[2].to_compute_again = f->seqs[2].prompt = 90;
+	EXPECT(f, "0! 1", "d0:1 p1:28?~ p2:71?~ over0", .run = 2, .again = 2, .again_hits = 64);
+	EXPECT(f, "1 2", "d1:1 p2:19?~", .run = 2);
+}
+
+static void test_preempt__another_than_thought(void **state)
+{
+	struct fixture *f = *state;
+
+	two_run(f);
+	arrive(f, 2, 40);
+	EXPECT(f, "0 1 2c0", "d0:1 d1:1 p2:40", .run = 3, .fresh = 1);
+	/* by priority: the first one, not the last */
+	EXPECT(f, "1 2", "d1:1 d2:1 lost0", .run = 2, .wait = 1);
+	EXPECT(f, "1 2", "d1:1 d2:1", .run = 2, .wait = 1);
+}
+
+/* With pipeline parallelism a running one is in every second step only. */
+static void test_sync__left_out_is_not_preempted(void **state)
+{
+	struct fixture *f = *state;
+
+	two_run(f);
+	EXPECT(f, "0", "d0:1", .run = 2);
+	EXPECT(f, "1", "d1:1", .run = 2);
+	EXPECT(f, "0", "d0:1", .run = 2);
+}
+
+/* ---- aborts ---- */
+
+static void test_abort__during_a_step(void **state)
+{
+	struct fixture *f = *state;
+
+	two_run(f);
+	stop(f, 1, STEP_NS / 2);
+	EXPECT(f, "0", "d0:1 d1:1/0 over1", .run = 1);
+	EXPECT(f, "0", "d0:1", .run = 1);
+}
+
+static void test_abort__its_output_came_first(void **state)
+{
+	struct fixture *f = *state;
+
+	two_run(f);
+	stop(f, 1, STEP_NS / 2);
+	EXPECT(f, "0 1", "d0:1 d1:1 over1", .run = 2);
+	EXPECT(f, "0", "d0:1", .run = 1);
+	stop(f, 0, STEP_NS / 2);
+	EXPECT(f, "0!", "d0:1 over0", .run = 0);
+}
+
+static void test_abort__of_one_that_waits(void **state)
+{
+	struct fixture *f = *state;
+
+	two_run(f);
+	arrive(f, 2, 50);
+	arrive(f, 3, 40);
+	stop(f, 2, STEP_NS / 2);
+	EXPECT(f, "0 1", "d0:1 d1:1 over2", .run = 2, .wait = 1);
+	EXPECT(f, "0 1 3c0", "d0:1 d1:1 p3:40", .run = 3, .fresh = 1);
+}
+
+static void test_abort__in_the_middle_of_a_prompt(void **state)
+{
+	struct fixture *f = *state;
+
+	arrive(f, 0, 10);
+	EXPECT(f, "0c0", "p0:10", .run = 1, .fresh = 1);
+	arrive(f, 1, 350);
+	EXPECT(f, "0", "d0:1 p1:99", .run = 2, .fresh = 1);
+	stop(f, 1, STEP_NS / 2);
+	EXPECT(f, "0", "d0:1 p1:99 over1", .run = 1);
+	EXPECT(f, "0", "d0:1", .run = 1);
+}
+
+/* Between two steps: the engine goes round once more, with nothing to compute. */
+static void test_abort__between_two_steps(void **state)
+{
+	struct fixture *f = *state;
+
+	arrive(f, 0, 10);
+	EXPECT(f, "0c0", "p0:10", .run = 1, .fresh = 1);
+	stop(f, 0, 1000);
+	assert_int_equal(message(f, STEP_NS / 50, "", (struct says){ .run = 0 }), 0);
+	assert_string_equal(f->text, "- over0");
+	assert_true(vsched__is_idle(&f->s));
+	/* but one that took as long as a step was one */
+	arrive(f, 1, 10);
+	EXPECT(f, "1c0", "p1:10", .run = 1, .fresh = 1);
+	stop(f, 1, 1000);
+	EXPECT(f, "", "d1:1?/0 open over1", .run = 0);
+}
+
+static void test_abort__of_one_that_lost_its_place(void **state)
+{
+	struct fixture *f = *state;
+
+	two_run(f);
+	EXPECT(f, "0", "d0:1 lost1", .run = 1, .wait = 1);
+	stop(f, 1, STEP_NS / 2);
+	EXPECT(f, "0", "d0:1 over1", .run = 1);
+	assert_int_equal(f->s.waiting.n, 0);
+}
+
+static void test_failed__was_in_no_step(void **state)
+{
+	struct fixture *f = *state;
+
+	two_run(f);
+	arrive(f, 2, 50);
+	EXPECT(f, "0 1 2x", "d0:1 d1:1 over2", .run = 2);
+}
+
+static void test_vsched__keeps_to_the_room_it_is_given(void **state)
+{
+	struct fixture *f = *state;
+	struct tl_member members[2];
+	struct vsched_out out = { .members = members, .max = 2 };
+	struct vsched_row rows[N_SEQS];
+	struct vsched_in in = { .rows = rows, .n_rows = parse_rows("0c0 1c0 2c0", rows),
+				.end_ns = f->now_ns + STEP_NS };
+
+	for (uint32_t i = 0; i < 3; i++)
+		arrive(f, i, 10);
+	assert_int_equal(vsched__step(&f->s, f->seqs, &in, &out), 0);
+	assert_int_equal(out.n, 2);
+	assert_int_equal(f->seqs[2].n_out, 1);
+}
+
+static void test_vsched__survives_oom(void **state)
+{
+	(void)state;
+	OOM_LOOP({
+		struct fixture *f = NULL;
+
+		oom_after(-1);
+		setup((void **)&f);
+		oom_after(oom_i);
+		if (!vsched__arrive(&f->s, 0) && !vsched__arrive(&f->s, 1)) {
+			f->seqs[0].prompt = 10;
+			f->seqs[1].prompt = 250;
+			if (!message(f, STEP_NS, "0c0", (struct says){ .run = 2, .fresh = 2 }))
+				message(f, STEP_NS, "0!", (struct says){ .run = 0, .wait = 1 });
+		}
+		teardown((void **)&f);
+	});
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(sync__chunks_fill_the_budget), T(sync__several_taken_on_in_one_step),
+		T(sync__cached_tokens_are_not_computed), T(sync__speculation_takes_budget),
+		T(preempt__computes_again), T(preempt__last_in_first_out),
+		T(preempt__in_the_middle_of_a_prompt), T(preempt__two_come_back_at_once),
+		T(preempt__another_than_thought), T(sync__left_out_is_not_preempted),
+		T(abort__during_a_step), T(abort__its_output_came_first), T(abort__of_one_that_waits),
+		T(abort__in_the_middle_of_a_prompt), T(abort__between_two_steps),
+		T(abort__of_one_that_lost_its_place), T(failed__was_in_no_step),
+		T(vsched__keeps_to_the_room_it_is_given), T(vsched__survives_oom),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
