@@ -132,7 +132,8 @@ static uint64_t misfit(const struct model *m, const struct rec_request *r, const
 
 		if (is_whole(r) && (!last || last > end))
 			return UINT64_MAX;
-		if (apart > MAX_DELIVERY_NS)
+		/* The engine stops after the step that it is in, which may be a long prefill. */
+		if (apart > MAX_DELIVERY_NS && r->state != REQ_ABORTED)
 			return UINT64_MAX;
 		sum += apart;
 	}

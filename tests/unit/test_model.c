@@ -310,6 +310,21 @@ static void test_model__facts_that_were_cut_are_unknown(void **state)
 	assert_int_equal(v->requests[3].stream, 1);
 }
 
+static void test_model__aborted_in_a_long_step(void **state)
+{
+	struct model *m = *state;
+	const struct model_view *v;
+
+	begin(m, 1, 1000, 0);
+	seq_begin(m, 0, 1005, 0);
+	step1(m, 1010, 1020, 0, TL_PREFILL, 9, 1);
+	chunk(m, 1, 1021, TL_CHUNK_TEXT);
+	end(m, 1, 1022, TL_END_CLIENT, 200);
+	step1(m, 1021, 5000001021, 0, TL_DECODE, 1, 1);	/* with somebody's prompt */
+	v = finish(m);
+	assert_int_equal(v->requests[0].n_seqs, 1);
+}
+
 static void test_model__late_stream_joins_its_slot(void **state)
 {
 	struct model *m = *state;
@@ -510,7 +525,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		T(points_and_counts), T(joins_by_counts), T(says_when_it_cannot_tell),
 		T(leaves_strangers_alone), T(counts_must_fit), T(states), T(other_exchanges_are_counted),
-		T(facts_that_were_cut_are_unknown),
+		T(facts_that_were_cut_are_unknown), T(aborted_in_a_long_step),
 		T(late_stream_joins_its_slot), T(late_answer_that_is_over_takes_no_slot),
 		T(late_answer_needs_the_counts_of_a_whole_sequence),
 		T(late_answers_that_end_together), T(last_token_may_have_no_text),
