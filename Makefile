@@ -9,6 +9,10 @@ CLANG	:= clang
 BPFTOOL	:= $(firstword $(wildcard /usr/sbin/bpftool /usr/local/sbin/bpftool) bpftool)
 PREFIX	?= /usr/local
 
+# One short line per product; V=1 shows the commands.
+Q	:= $(if $(V),,@)
+say	= @$(if $(V),true,echo '  $(1)	$@')
+
 WARN	:= -Wall -Wextra -Werror -Wmissing-prototypes -Wshadow -Wstrict-prototypes
 CFLAGS	?= -O2 -g
 CFLAGS_	:= -std=gnu11 $(WARN) $(CFLAGS) -fvisibility=hidden -Iinclude -Iagent -I$(B)/bpf \
@@ -35,39 +39,49 @@ BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_x86 -Wall -Werror -Wno
 	      -Iinclude -Ibpf -idirafter /usr/include/x86_64-linux-gnu -MMD -MP
 $(B)/bpf/%.bpf.o: bpf/%.bpf.c
 	@mkdir -p $(@D)
-	$(CLANG) $(BPF_CFLAGS) -c $< -o $@
+	$(call say,CC)
+	$(Q)$(CLANG) $(BPF_CFLAGS) -c $< -o $@
 $(B)/bpf/%.skel.h: $(B)/bpf/%.bpf.o
-	$(BPFTOOL) gen skeleton $< name $*_bpf > $@.tmp && mv $@.tmp $@
+	$(call say,GEN)
+	$(Q)$(BPFTOOL) gen skeleton $< name $*_bpf > $@.tmp && mv $@.tmp $@
 
 # ---- agent ----
 $(B)/obj/%.o: %.c | $(SKEL)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_) -c $< -o $@
+	$(call say,CC)
+	$(Q)$(CC) $(CFLAGS_) -c $< -o $@
 $(B)/obj/llhttp/%.o: /usr/share/llhttp/%.c
 	@mkdir -p $(@D)
-	$(CC) -O2 -g -w -I/usr/share/include/llhttp -c $< -o $@
+	$(call say,CC)
+	$(Q)$(CC) -O2 -g -w -I/usr/share/include/llhttp -c $< -o $@
 $(B)/libpure.a: $(call obj,$(PURE)) $(LLOBJ)
-	rm -f $@; ar rcs $@ $^
+	$(call say,AR)
+	$(Q)rm -f $@; ar rcs $@ $^
 $(B)/tokenlag: $(call obj,$(CMD) $(IO)) $(B)/libpure.a
-	$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(B)/libpure.a $(LIBS)
+	$(call say,LD)
+	$(Q)$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(B)/libpure.a $(LIBS)
 
 # ---- tests: the same sources, with sanitizers ----
 SAN	:= -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1 -g
 $(B)/san/%.o: %.c | $(SKEL)
 	@mkdir -p $(@D)
-	$(CC) $(filter-out -O2,$(CFLAGS_)) $(SAN) -Itests -c $< -o $@
+	$(call say,CC)
+	$(Q)$(CC) $(filter-out -O2,$(CFLAGS_)) $(SAN) -Itests -c $< -o $@
 $(B)/san/llhttp/%.o: /usr/share/llhttp/%.c
 	@mkdir -p $(@D)
-	$(CC) -w $(SAN) -I/usr/share/include/llhttp -c $< -o $@
+	$(call say,CC)
+	$(Q)$(CC) -w $(SAN) -I/usr/share/include/llhttp -c $< -o $@
 $(B)/libpure-san.a: $(call san,$(PURE)) $(LLSAN)
-	rm -f $@; ar rcs $@ $^
+	$(call say,AR)
+	$(Q)rm -f $@; ar rcs $@ $^
 
 UNIT	:= $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(wildcard tests/unit/test_*.c))
 # malloc and friends are wrapped so that tests/oom.h can make the n-th allocation fail.
 WRAP	:= -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup
 $(B)/tests/unit/%: $(B)/san/tests/unit/%.o $(B)/san/tests/oom.o $(call san,$(IO)) $(B)/libpure-san.a
 	@mkdir -p $(@D)
-	$(CC) $(SAN) $(WRAP) -o $@ $(filter %.o,$^) $(B)/libpure-san.a -lcmocka $(LIBS)
+	$(call say,LD)
+	$(Q)$(CC) $(SAN) $(WRAP) -o $@ $(filter %.o,$^) $(B)/libpure-san.a -lcmocka $(LIBS)
 
 FUZZ	:= $(patsubst tests/fuzz/%.c,$(B)/tests/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_CFLAGS := -std=gnu11 -O1 -g -w -D_GNU_SOURCE -DTL_VERSION='"$(VERSION)"' -Iinclude -Iagent -Itests \
@@ -75,30 +89,37 @@ FUZZ_CFLAGS := -std=gnu11 -O1 -g -w -D_GNU_SOURCE -DTL_VERSION='"$(VERSION)"' -I
 	       -DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
 $(B)/fuzz/%.o: %.c
 	@mkdir -p $(@D)
-	$(CLANG) $(FUZZ_CFLAGS) -fsanitize=fuzzer-no-link,address,undefined -c $< -o $@
+	$(call say,CC)
+	$(Q)$(CLANG) $(FUZZ_CFLAGS) -fsanitize=fuzzer-no-link,address,undefined -c $< -o $@
 $(B)/fuzz/llhttp/%.o: /usr/share/llhttp/%.c
 	@mkdir -p $(@D)
-	$(CLANG) $(FUZZ_CFLAGS) -fsanitize=fuzzer-no-link,address,undefined -c $< -o $@
+	$(call say,CC)
+	$(Q)$(CLANG) $(FUZZ_CFLAGS) -fsanitize=fuzzer-no-link,address,undefined -c $< -o $@
 $(B)/libpure-fuzz.a: $(patsubst %.c,$(B)/fuzz/%.o,$(PURE)) $(LLHTTP:/usr/share/llhttp/%.c=$(B)/fuzz/llhttp/%.o)
-	rm -f $@; ar rcs $@ $^
+	$(call say,AR)
+	$(Q)rm -f $@; ar rcs $@ $^
 $(B)/tests/fuzz/%: $(B)/fuzz/tests/fuzz/%.o $(B)/libpure-fuzz.a
 	@mkdir -p $(@D)
-	$(CLANG) -fsanitize=fuzzer,address,undefined -o $@ $< $(B)/libpure-fuzz.a $(LIBS)
+	$(call say,LD)
+	$(Q)$(CLANG) -fsanitize=fuzzer,address,undefined -o $@ $< $(B)/libpure-fuzz.a $(LIBS)
 
 BENCH	:= $(patsubst tests/bench/%.c,$(B)/tests/bench/%,$(wildcard tests/bench/*.c))
 $(B)/tests/bench/%: $(B)/obj/tests/bench/%.o $(call obj,$(IO)) $(B)/libpure.a
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(B)/libpure.a $(LIBS)
+	$(call say,LD)
+	$(Q)$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(B)/libpure.a $(LIBS)
 
 # Test programs that capture for real; the sanitizers see the same sources in tests/unit.
 BPFTEST	:= $(patsubst tests/bpf/%.c,$(B)/tests/bpf/%,$(wildcard tests/bpf/*.c))
 $(B)/tests/bpf/%: tests/bpf/%.c $(call obj,$(IO)) $(B)/libpure.a | $(SKEL)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_) -Itests -o $@ $< $(filter %.o,$^) $(B)/libpure.a -lcmocka $(LIBS)
+	$(call say,LD)
+	$(Q)$(CC) $(CFLAGS_) -Itests -o $@ $< $(filter %.o,$^) $(B)/libpure.a -lcmocka $(LIBS)
 
 $(B)/tests/vm/exchange: tests/vm/exchange.c
 	@mkdir -p $(@D)
-	$(CC) -std=gnu11 -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -static -o $@ $<
+	$(call say,LD)
+	$(Q)$(CC) -std=gnu11 -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -static -o $@ $<
 
 unit: $(UNIT)
 fuzzers: $(FUZZ)
