@@ -177,6 +177,7 @@ static int collect_requests(struct work *w, struct summary *ret)
 	for (size_t i = 0; i < v->n_requests; i++) {
 		const struct rec_request *r = &v->requests[i];
 		struct req_row *row = &w->rows[i];
+		bool exact;
 
 		request_metrics(v, r, &row->m);
 		row->in_class = len_class(&r->prompt);
@@ -190,7 +191,7 @@ static int collect_requests(struct work *w, struct summary *ret)
 							 w->token_gaps + n_token + row->token_gaps,
 							 ret);
 		row->chunk_gaps = chunk_gaps(w, r, w->chunk_gaps + n_chunk, ret);
-		row->deliveries = request_delivery(v, r, w->deliveries + n_delivery);
+		row->deliveries = request_delivery(v, r, w->deliveries + n_delivery, &exact);
 		n_token += row->token_gaps;
 		n_chunk += row->chunk_gaps;
 		n_delivery += row->deliveries;

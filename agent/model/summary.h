@@ -28,10 +28,11 @@ uint64_t request_first_ns(const struct rec_request *r);
 uint64_t request_last_ns(const struct rec_request *r);
 bool request_is_streamed(const struct rec_request *r);
 
-/* Engine's output -> write, token by token (delivery.c). ret has room for request_delivery_max().
- * Returns how many tokens could be told. */
+/* Engine's output -> write, output by output (delivery.c). ret has room for request_delivery_max().
+ * *ret_exact: each has a chunk of its own, so it is sure which. Returns how many, 0: not known. */
 size_t request_delivery_max(const struct model_view *v, const struct rec_request *r);
-size_t request_delivery(const struct model_view *v, const struct rec_request *r, uint64_t *ret);
+size_t request_delivery(const struct model_view *v, const struct rec_request *r, uint64_t *ret,
+			bool *ret_exact);
 
 /* Is this a token as far as the wire can tell? EMPTY alone counts: a token without text. */
 bool chunk_is_token(const struct rec_chunk *c);

@@ -53,7 +53,7 @@ static uint8_t of_difference(const struct rec_request *r, enum point a, enum poi
 }
 
 static void write_provenance(struct jsonw *w, const struct rec_request *r,
-			     const struct req_metrics *m)
+			     const struct req_metrics *m, uint8_t delivery)
 {
 	jsonw__key(w, "provenance");
 	jsonw__object(w);
@@ -72,6 +72,7 @@ static void write_provenance(struct jsonw *w, const struct rec_request *r,
 		   of_difference(r, P_PREFILL_START, P_FIRST_TOKEN_ENGINE, m->prefill_ns));
 	write_prov(w, "decode_ms",
 		   of_difference(r, P_FIRST_TOKEN_ENGINE, P_LAST_TOKEN_ENGINE, m->decode_ns));
+	write_prov(w, "delivery_ms", delivery);
 	for (int p = 0; p < N_POINTS; p++)
 		write_prov(w, point_names[p], r->at_ns[p] ? r->prov[p] : PROV_NONE);
 	jsonw__end_object(w);
@@ -226,19 +227,31 @@ static void write_preempted(struct jsonw *w, const struct model_view *v, const s
 	jsonw__end_array(w);
 }
 
-/* scratch: room for what request_delivery() finds */
-static void write_delivery(struct jsonw *w, const struct model_view *v, const struct rec_request *r,
-			   uint64_t *scratch)
-{
-	size_t n = request_delivery(v, r, scratch);
+struct delivery {
+	size_t n;
+	int64_t p50_ns;		/* -1: not known */
+	uint8_t prov;
+};
 
-	json_ms(w, "delivery_ms", n ? (int64_t)pct_u64(scratch, n, 500) : -1);
-	json_known_count(w, "delivery_tokens", n);
+/* scratch: room for what request_delivery() finds */
+static struct delivery delivery_of(const struct model_view *v, const struct rec_request *r,
+				   uint64_t *scratch)
+{
+	struct delivery d = { .p50_ns = -1, .prov = PROV_NONE };
+	bool exact;
+
+	d.n = request_delivery(v, r, scratch, &exact);
+	if (d.n) {
+		d.p50_ns = (int64_t)pct_u64(scratch, d.n, 500);
+		d.prov = exact ? PROV_OBSERVED : PROV_INFERRED;
+	}
+	return d;
 }
 
 static void write_request(struct jsonw *w, const struct model_view *v, const struct rec_request *r,
 			  const struct json_opts *o, uint64_t *scratch)
 {
+	struct delivery d = delivery_of(v, r, scratch);
 	struct req_metrics m;
 
 	request_metrics(v, r, &m);
@@ -255,7 +268,8 @@ static void write_request(struct jsonw *w, const struct model_view *v, const str
 	json_ms(w, "prefill_ms", m.prefill_ns);
 	json_ms(w, "decode_ms", m.decode_ns);
 	json_ms(w, "first_delivery_ms", m.delivery_ns);
-	write_delivery(w, v, r, scratch);
+	json_ms(w, "delivery_ms", d.p50_ns);
+	json_known_count(w, "delivery_outputs", d.n);
 	write_preempted(w, v, r);
 	jsonw__key(w, "engine_reported");
 	jsonw__object(w);
@@ -267,7 +281,7 @@ static void write_request(struct jsonw *w, const struct model_view *v, const str
 	else
 		jsonw__null(w);
 	jsonw__end_object(w);
-	write_provenance(w, r, &m);
+	write_provenance(w, r, &m, d.prov);
 	write_join(w, request_join(v, r));
 	jsonw__key(w, "seqs");
 	jsonw__array(w);

@@ -26,8 +26,8 @@ const struct definition definitions[] = {
 	{ "prefill", "first_token_engine - prefill_start" },
 	{ "frontend", "submit - req_last_byte; parsing, templating, tokenizing" },
 	{ "delivery",
-	  "begin of the write of a token's chunk - end of the step that gave the token; matched by "
-	  "ordinal, tokens of which the chunk cannot be told are left out" },
+	  "begin of the write of a chunk - end of the step that gave what it holds; matched by "
+	  "ordinal; where chunks hold several, by the earliest matching that leaves none empty" },
 	{ "decode", "last_token_engine - first_token_engine" },
 	{ "output_tokens_per_s.wall",
 	  "output tokens in the capture / (end of the last request - begin "
@@ -243,7 +243,6 @@ struct request_counts {
 	size_t late, capture_end, lost_sync, aborted_early, parallel, inferred_queue;
 	size_t streamed_unjoined, by_counts, by_order, uneven_chunks;
 	uint64_t tokens, chunks;
-	uint64_t in_chunks;	/* tokens that left in chunks, as far as the engine's side was seen */
 };
 
 /* Do as many chunks leave as there are tokens? Only then is a chunk a token. */
@@ -279,8 +278,6 @@ static void count_request(const struct model_view *v, const struct rec_request *
 	c->streamed_unjoined += !join && r->state != REQ_ERROR && has_tokens && r->n_chunks;
 	c->by_counts += join && join->join == JOIN_COUNTS;
 	c->by_order += join && join->join == JOIN_ORDER;
-	if (r->n_chunks && r->n <= 1 && !r->joined_late && r->state != REQ_ERROR)
-		c->in_chunks += request_delivery_max(v, r);
 	count_chunks(r, c);
 }
 
@@ -337,8 +334,7 @@ static bool has_steps(const struct model_view *v, uint32_t engine, bool with_sta
 }
 
 /* What the answers about schedulers rest on. */
-static void note_schedulers(const struct model_view *v, const struct summary *s,
-			    const struct request_counts *c, const struct say *to)
+static void note_schedulers(const struct model_view *v, const struct say *to)
 {
 	size_t guesses = 0, inferred = 0;
 
@@ -360,11 +356,6 @@ static void note_schedulers(const struct model_view *v, const struct summary *s,
 	if (inferred)
 		say(to, "%zu preemption%s inferred from steps that compute again what was computed",
 		    inferred, inferred == 1 ? " is" : "s are");
-	if (s->all.delivery.n && 10 * s->all.delivery.n < 9 * c->in_chunks)
-		say(to,
-		    "delivery is known of %zu of %" PRIu64
-		    " tokens: where the server put several into one chunk, no chunk says which",
-		    s->all.delivery.n, c->in_chunks);
 }
 
 static void note_steps(const struct model_view *v, const struct summary *s,
@@ -407,5 +398,5 @@ void notes_each(const struct model_view *v, const struct summary *s, note_fn fn,
 	note_capture(v, &to);
 	note_requests(s, &c, &to);
 	note_steps(v, s, &c, &to);
-	note_schedulers(v, s, &c, &to);
+	note_schedulers(v, &to);
 }

@@ -209,7 +209,7 @@ static const struct row rows[] = {
 	{ "queue", offsetof(struct summary_row, queue), "observed" },
 	{ "prefill", offsetof(struct summary_row, prefill), "observed, engine side" },
 	{ "front end", offsetof(struct summary_row, frontend), "observed" },
-	{ "delivery", offsetof(struct summary_row, delivery), "observed, per token" },
+	{ "delivery", offsetof(struct summary_row, delivery), "observed, per output" },
 };
 enum { ROW_TTFT, ROW_TPOT, ROW_ITL_TOKEN, ROW_ITL_CHUNK, ROW_E2E, ROW_QUEUE, ROW_PREFILL };
 

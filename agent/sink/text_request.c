@@ -221,23 +221,25 @@ static void write_gaps(struct page *p, const char *name, uint64_t *gaps, size_t 
 		page__para(p, name, WIDE_LABEL, "no gaps were seen");
 }
 
-static void write_delivery(struct page *p, uint64_t *ns, size_t n, size_t of)
+static void write_delivery(struct page *p, const struct trace *t, uint64_t *ns)
 {
 	char a[CELL_LEN], b[CELL_LEN], c[CELL_LEN];
+	bool exact;
+	size_t n = request_delivery(t->v, t->r, ns, &exact);
 
 	if (n)
-		page__para(p, "delivery", WIDE_LABEL, "%zu of %zu tokens: p50 %s ms, p99 %s ms, max %s ms", n,
-			   of, cell_ms(a, (int64_t)pct_u64(ns, n, 500)),
+		page__para(p, "delivery", WIDE_LABEL, "%zu outputs: p50 %s ms, p99 %s ms, max %s ms%s",
+			   n, cell_ms(a, (int64_t)pct_u64(ns, n, 500)),
 			   cell_ms(b, (int64_t)pct_u64(ns, n, 990)),
-			   cell_ms(c, (int64_t)pct_u64(ns, n, 1000)));
+			   cell_ms(c, (int64_t)pct_u64(ns, n, 1000)),
+			   exact ? "" : " (chunks hold several: at least this)");
 	else
-		page__para(p, "delivery", WIDE_LABEL, "no token's chunk could be told");
+		page__para(p, "delivery", WIDE_LABEL, "outputs and chunks could not be matched");
 }
 
 static int write_both_gaps(struct page *p, const struct rec_request *r, const struct trace *t)
 {
-	size_t n_out = request_delivery_max(t->v, r);
-	size_t max = r->n_chunks + (t->q ? t->q->n_visits : 0) + n_out, n = 0;
+	size_t max = r->n_chunks + (t->q ? t->q->n_visits : 0) + request_delivery_max(t->v, r), n = 0;
 	uint64_t *gaps = malloc((max + 1) * sizeof(*gaps)), last = 0, ts;
 
 	if (!gaps)
@@ -264,7 +266,7 @@ static int write_both_gaps(struct page *p, const struct rec_request *r, const st
 		last = ts;
 	}
 	write_gaps(p, "ITL/chunk", gaps, n);
-	write_delivery(p, gaps, request_delivery(t->v, r, gaps), n_out);
+	write_delivery(p, t, gaps);
 	free(gaps);
 	return 0;
 }

@@ -209,16 +209,17 @@ static int write_delivery(struct page *p, const struct trace *t)
 	size_t n, max = request_delivery_max(t->v, t->r);
 	uint64_t *ns = malloc((max + 1) * sizeof(*ns));
 	char p50[CELL_LEN], most[CELL_LEN];
+	bool exact;
 
 	if (!ns)
 		return -ENOMEM;
-	n = request_delivery(t->v, t->r, ns);
+	n = request_delivery(t->v, t->r, ns, &exact);
 	if (n)
 		page__para(p, "  -", 4,
-			   "delivery, from the engine's output to the write: p50 %s ms, max %s ms "
-			   "over %zu of %zu tokens",
-			   cell_ms(p50, (int64_t)pct_u64(ns, n, 500)),
-			   cell_ms(most, (int64_t)pct_u64(ns, n, 1000)), n, max);
+			   "delivery, from the engine's output to the write of its chunk: p50 %s%s "
+			   "ms, max %s ms over %zu outputs",
+			   exact ? "" : "at least ", cell_ms(p50, (int64_t)pct_u64(ns, n, 500)),
+			   cell_ms(most, (int64_t)pct_u64(ns, n, 1000)), n);
 	free(ns);
 	return 0;
 }

@@ -136,7 +136,7 @@ static const char *const schema[] = {
 	"engines.0.prefix_hit_pct", "engines.0.preemptions", "engines.0.spec.drafted",
 	"engines.0.spec.accepted", "engines.0.server_pid", "engines.0.max_step_tokens",
 	"engines.0.max_seqs", "requests.0.frontend_ms", "requests.0.before_submit_ms",
-	"requests.0.first_delivery_ms", "requests.0.delivery_ms", "requests.0.delivery_tokens",
+	"requests.0.first_delivery_ms", "requests.0.delivery_ms", "requests.0.delivery_outputs",
 	"requests.0.preempted", "requests.0.seqs.0.n_recomputed", "summary.frontend_ms.p50",
 	"summary.delivery_ms.n", "summary.by_prefix.warm.ttft_ms.p50",
 	"summary.by_prefix.cold.prefill_ms.p50", "summary.by_prefix.unknown.n_requests",
@@ -203,7 +203,8 @@ static void test_json__request(void **state)
 	assert_text(doc, "requests.0.provenance.frontend_ms", "observed");
 	assert_number(doc, "requests.0.first_delivery_ms", 0.5);
 	assert_number(doc, "requests.0.delivery_ms", 0.5);	/* of 0.5 and 0.999999 */
-	assert_number(doc, "requests.0.delivery_tokens", 2);
+	assert_number(doc, "requests.0.delivery_outputs", 2);
+	assert_text(doc, "requests.0.provenance.delivery_ms", "observed");
 	assert_number(doc, "summary.by_prefix.warm.n_requests", 1);
 	assert_number(doc, "summary.by_prefix.warm.ttft_ms.p50", 13.5);
 	assert_null_at(doc, "summary.by_prefix.cold.ttft_ms.p50");

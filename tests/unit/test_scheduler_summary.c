@@ -186,10 +186,20 @@ static void chunks(struct rec_request *r, const double *ms, bool apart)
 
 static size_t delivery(struct fake *f, const struct rec_request *r, uint64_t *ret)
 {
-	size_t n = request_delivery(&f->v, r, ret);
+	bool exact;
+	size_t n = request_delivery(&f->v, r, ret, &exact);
 
 	assert_true(n <= request_delivery_max(&f->v, r));
 	return n;
+}
+
+static bool is_exact(struct fake *f, const struct rec_request *r)
+{
+	uint64_t ns[64];
+	bool exact;
+
+	assert_true(request_delivery(&f->v, r, ns, &exact) > 0);
+	return exact;
 }
 
 static void test_delivery__as_many_chunks_as_outputs(void **state)
@@ -204,6 +214,7 @@ static void test_delivery__as_many_chunks_as_outputs(void **state)
 	assert_int_equal(ns[1], MS(15));
 	assert_int_equal(ns[2], MS(6));
 	assert_int_equal(ns[3], MS(2));
+	assert_true(is_exact(f, r));
 }
 
 static void test_delivery__last_output_without_text(void **state)
@@ -218,19 +229,36 @@ static void test_delivery__last_output_without_text(void **state)
 	assert_int_equal(ns[1], MS(15));
 }
 
-static void test_delivery__merged_outputs_are_left_out(void **state)
+static void test_delivery__merged_outputs(void **state)
 {
 	struct fake *f = *state;
 	struct rec_request *r = answer(f, 0, 6, 1);
 	uint64_t ns[8];
 
-	/* Ends at 10 .. 60. The outputs of 20 and 30 are in one chunk: from there on each chunk may be
-	 * one's own or hold the next one's too, until the last. */
+	/* Ends at 10 .. 60; those of 20 and 30 are in one chunk. */
 	chunks(r, (double[]){ 11, 31, 41, 51, 61, 0 }, false);
-	assert_int_equal(delivery(f, r, ns), 3);
+	assert_int_equal(delivery(f, r, ns), 6);
 	assert_int_equal(ns[0], MS(1));
-	assert_int_equal(ns[1], MS(11));	/* the second output is in no other chunk */
-	assert_int_equal(ns[2], MS(1));		/* the last */
+	assert_int_equal(ns[1], MS(11));
+	assert_int_equal(ns[2], MS(1));
+	assert_int_equal(ns[5], MS(1));
+	assert_false(is_exact(f, r));
+}
+
+static void test_delivery__no_chunk_is_left_empty(void **state)
+{
+	struct fake *f = *state;
+	struct rec_request *r = answer(f, 0, 5, 1);
+	uint64_t ns[8];
+
+	/* Ends at 10 .. 50. The chunk at 30.2 was made before the third output reached the front end: by
+	 * nearest time that would be in it, and nothing in the next. */
+	chunks(r, (double[]){ 11, 30.2, 39, 52, 0 }, false);
+	assert_int_equal(delivery(f, r, ns), 5);
+	assert_int_equal(ns[1], MS(10.2));
+	assert_int_equal(ns[2], MS(9));
+	assert_int_equal(ns[3], MS(12));	/* the two last are in one */
+	assert_int_equal(ns[4], MS(2));
 }
 
 static void test_delivery__drafts_with_a_chunk_each(void **state)
@@ -273,14 +301,14 @@ static void test_delivery__chunks_that_are_no_token_do_not_count(void **state)
 static void test_delivery__what_an_abort_left_behind_is_in_no_chunk(void **state)
 {
 	struct fake *f = *state;
-	struct rec_request *r = answer(f, 0, 4, 1);
+	struct rec_request *r = answer(f, 0, 5, 1);
 	uint64_t ns[8];
 
 	r->state = REQ_ABORTED;
 	r->finish = TL_FINISH_UNKNOWN;
-	chunks(r, (double[]){ 11, 45, 0 }, true);	/* written when all four steps were over */
-	assert_int_equal(delivery(f, r, ns), 2);
-	assert_int_equal(ns[1], MS(25));
+	chunks(r, (double[]){ 11, 22, 33, 0 }, true);
+	assert_int_equal(delivery(f, r, ns), 3);
+	assert_int_equal(ns[2], MS(3));
 }
 
 static void test_delivery__more_chunks_than_tokens_match_nothing(void **state)
@@ -322,9 +350,9 @@ static void test_delivery__a_chunk_before_its_output_matches_nothing(void **stat
 	uint64_t ns[8];
 
 	chunks(r, (double[]){ 5, 21, 31, 0 }, false);	/* joined to the wrong sequence */
-	assert_int_equal(delivery(f, r, ns), 2);
-	chunks(r, (double[]){ 0 }, false);
-	r->n_chunks = 1;
+	assert_int_equal(delivery(f, r, ns), 0);
+	r = answer(f, 100, 3, 1);
+	chunks(r, (double[]){ 105, 0 }, false);
 	assert_int_equal(delivery(f, r, ns), 0);
 }
 
@@ -378,7 +406,8 @@ int main(void)
 		TEST(test_summary__warm_and_cold_are_kept_apart),
 		TEST(test_delivery__as_many_chunks_as_outputs),
 		TEST(test_delivery__last_output_without_text),
-		TEST(test_delivery__merged_outputs_are_left_out),
+		TEST(test_delivery__merged_outputs),
+		TEST(test_delivery__no_chunk_is_left_empty),
 		TEST(test_delivery__drafts_with_a_chunk_each),
 		TEST(test_delivery__drafts_in_one_chunk),
 		TEST(test_delivery__chunks_that_are_no_token_do_not_count),

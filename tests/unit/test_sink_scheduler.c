@@ -197,8 +197,8 @@ static void test_why__preemption_queue_and_front_end(void **state)
 	assert_has(text, "  prefill 31 tok again, 10.0 ms, with decode of r2\n");
 	assert_has(text, "    100.000    46.9 %  parked after preemption\n" + 1);
 	assert_has(text, "  recompute steps after preemption\n");
-	assert_has(text, "delivery, from the engine's output to the write: p50 3.00 ms, max 5.00 ms over 4 "
-			 "of 4 tokens");
+	assert_has(text, "delivery, from the engine's output to the write of its chunk: p50 3.00 ms, max "
+			 "5.00 ms over 4 outputs\n");
 	free(text);
 }
 
@@ -229,11 +229,11 @@ static void test_request__preemption(void **state)
 	assert_has(text, "            at 210.000 ms, not scheduled again, 44 tokens lost (inferred)\n");
 	assert_has(text, "            41 tokens were computed again\n");
 	assert_has(text, "front end                      4.000\n");
-	assert_has(text, "delivery    4 of 4 tokens: p50 3.00 ms, p99 5.00 ms, max 5.00 ms\n");
+	assert_has(text, "delivery    4 outputs: p50 3.00 ms, p99 5.00 ms, max 5.00 ms\n");
 	free(text);
 	text = one(f, 1, false);
 	assert_lacks(text, "preempted");
-	assert_has(text, "delivery    no token's chunk could be told\n");
+	assert_has(text, "delivery    outputs and chunks could not be matched\n");
 	free(text);
 }
 
@@ -255,7 +255,7 @@ static void test_report__scheduler(void **state)
 	assert_has(text, "KV cache  in use, means over time; full height is 100 %\n          [#");
 	assert_has(text, "waiting   sequences, means over time; full height is 1.0\n          [#");
 	assert_has(text, "front end           1    4.00    4.00    4.00    4.00  observed\n");
-	assert_has(text, "delivery            4    3.00    5.00    5.00    5.00  observed, per token\n");
+	assert_has(text, "delivery            4    3.00    5.00    5.00    5.00  observed, per output\n");
 	assert_has(text, "preempted 120 ms, +41 tok\n");
 	assert_has(text, "front end = submit - req_last_byte");
 	free(text);
@@ -311,19 +311,20 @@ static void test_report__says_what_is_inferred(void **state)
 	free(text);
 }
 
-static void test_report__delivery_of_few_tokens_is_said(void **state)
+static void test_delivery__of_chunks_that_hold_several_is_at_least_that(void **state)
 {
 	struct fake *f = *state;
 	char *text;
 
 	preempted(f, true);
-	text = report(f, 1000);
-	assert_lacks(text, "delivery is known of");
+	f->reqs[0].n_chunks--;
+	f->reqs[0].chunks[2] = f->reqs[0].chunks[3];
+	text = one(f, 0, false);
+	assert_has(text, "delivery    4 outputs: p50 3.00 ms, p99 12.0 ms, max 12.0 ms (chunks hold several: at "
+			 "least this)\n");
 	free(text);
-	f->reqs[0].n_chunks--;	/* two outputs somewhere in one chunk */
-	f->reqs[0].chunks[2].flags |= TL_CHUNK_FINISH;
-	text = report(f, 1000);
-	assert_has(text, "delivery is known of 3 of 4 tokens");
+	text = one(f, 0, true);
+	assert_has(text, "of its chunk: p50 at least 3.00 ms, max 12.0 ms over 4 outputs\n");
 	free(text);
 }
 
@@ -403,7 +404,7 @@ int main(void)
 		TEST(test_report__without_a_scheduler_says_nothing_of_one),
 		TEST(test_report__nobody_waits),
 		TEST(test_report__says_what_is_inferred),
-		TEST(test_report__delivery_of_few_tokens_is_said),
+		TEST(test_delivery__of_chunks_that_hold_several_is_at_least_that),
 		TEST(test_report__warm_and_cold),
 		TEST(test_report__fits_its_width),
 		TEST(test_sinks__survive_no_memory),
