@@ -135,6 +135,12 @@ static void on_probe(void *ctx, const char *probe, int err, const char *reason)
 		snprintf(r->missing, sizeof(r->missing), "%s: %s", probe, reason);
 }
 
+/* vLLM's workers compute: what they say to the engine goes through shared memory. */
+static bool has_wire(const struct engine_id *id)
+{
+	return id->engine != TL_ENGINE_VLLM || strncmp(id->role, "worker", 6);
+}
+
 /* vLLM's engine process hears and says all that its API servers do on their ZMQ sockets. */
 static uint32_t mode_of(const struct engine_id *id)
 {
@@ -167,8 +173,10 @@ static int add_target(struct session *s, const struct discovery *d, const struct
 		ev.tiers |= TL_T1;
 	/* Last: from one moment on its sockets and its steps are seen, not one before the other. */
 	err = say_host(s);
-	if (!err)
+	if (!err && (asked || has_wire(&f->id)))
 		err = src_bpf__add_target_mode(s->bpf, f->facts.pid, mode_of(&f->id));
+	else
+		ev.tiers = 0;
 	if (err < 0)
 		return err;
 	t->from_ns = monotonic_ns();
