@@ -75,8 +75,8 @@ static int check_scheduler(const struct vllm_server *s, struct check_list *list)
 {
 	if (s->options.no_stats)
 		return check_add(list, "scheduler", CHECK_WARN,
-				 "--disable-log-stats; lost: queue, KV use, prefix hits, accepted "
-				 "drafts, when a request was queued; preemptions are inferred from steps");
+				 "--disable-log-stats; lost: queue, KV use, prefix hits, preemptions, "
+				 "accepted drafts, when a request was queued");
 	return check_add(list, "scheduler", CHECK_OK,
 			 "says queue, KV use, prefix hits and preemptions with each step");
 }

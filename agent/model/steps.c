@@ -137,8 +137,9 @@ int step_on_preempt(struct model *m, const struct tl_seq_preempt *e)
 
 	if (!q)
 		return err;
-	return add_preemption(q, &(struct rec_preemption){ e->hdr.ts_ns, e->resumed_ns, e->lost_tokens,
-							   PROV_REPORTED });
+	return add_preemption(q, &(struct rec_preemption){
+					 e->hdr.ts_ns, e->resumed_ns, e->lost_tokens,
+					 e->hdr.flags & TL_F_GUESS ? PROV_INFERRED : PROV_REPORTED });
 }
 
 /* Of an engine that says nothing of preemptions, its steps do: what was computed before comes again. */

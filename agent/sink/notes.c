@@ -342,8 +342,8 @@ static void note_schedulers(const struct model_view *v, const struct say *to)
 		if (v->engines[i].e.engine == TL_ENGINE_VLLM && has_steps(v, i, false) &&
 		    !has_steps(v, i, true))
 			say(to,
-			    "pid %u says nothing of its scheduler (--disable-log-stats?): queue, KV use "
-			    "and prefix hits are unknown",
+			    "pid %u says nothing of its scheduler (--disable-log-stats?): queue, KV "
+			    "use, prefix hits and preemptions are unknown",
 			    v->engines[i].e.hdr.tgid);
 	for (size_t i = 0; i < v->n_members; i++)
 		guesses += v->members[i].guess;

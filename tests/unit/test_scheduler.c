@@ -196,6 +196,18 @@ static void test_preemption__steps_tell_where_the_engine_does_not(void **state)
 	assert_int_equal(p->prov, PROV_INFERRED);
 }
 
+static void test_preemption__the_adapter_may_infer_it(void **state)
+{
+	struct model *m = *state;
+	struct tl_seq_preempt p = { .hdr = HDR(p, TL_SEQ_PREEMPT, TL_F_GUESS, CORE, 1021), .slot = 7 };
+
+	preempted(m, true);
+	FEED(m, p);
+	assert_int_equal(finish(m)->seqs[0].n_preemptions, 2);
+	assert_int_equal(finish(m)->seqs[0].preemptions[0].prov, PROV_REPORTED);
+	assert_int_equal(finish(m)->seqs[0].preemptions[1].prov, PROV_INFERRED);
+}
+
 static void test_preemption__joins_by_counts_all_the_same(void **state)
 {
 	struct model *m = *state;
@@ -251,6 +263,7 @@ int main(void)
 		TEST(test_join__a_front_of_another_kind_takes_nothing),
 		TEST(test_preemption__what_is_computed_again_is_no_prompt),
 		TEST(test_preemption__steps_tell_where_the_engine_does_not),
+		TEST(test_preemption__the_adapter_may_infer_it),
 		TEST(test_preemption__joins_by_counts_all_the_same),
 		TEST(test_preemption__survives_no_memory),
 	};

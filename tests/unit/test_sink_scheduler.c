@@ -274,8 +274,8 @@ static void test_report__without_a_scheduler_says_nothing_of_one(void **state)
 	assert_lacks(text, "\nscheduler");
 	assert_lacks(text, "KV cache");
 	assert_lacks(text, "waiting   ");
-	assert_has(text, "pid 4242 says nothing of its scheduler (--disable-log-stats?): queue, KV use and "
-			 "prefix hits are unknown");
+	assert_has(text, "pid 4242 says nothing of its scheduler (--disable-log-stats?): queue, KV use, "
+			 "prefix hits and preemptions are unknown");
 	free(text);
 	f->engines[0].e.engine = TL_ENGINE_LLAMA;	/* of which nobody expects it */
 	text = report(f, 1000);
