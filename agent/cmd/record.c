@@ -42,7 +42,7 @@ struct recording {
 static const struct argp_option options[] = {
 	{ "pid", 'p', "PID", 0, "Attach to this process (repeatable). Default: every engine found", 0 },
 	{ "duration", 'd', "TIME", 0, "Stop after 30s, 5m ... Default: at Ctrl-C, or when the -p processes end", 0 },
-	{ "output", 'o', "FILE", 0, "Recording to write. Default: trace.tlag", 0 },
+	{ "output", 'o', "FILE", 0, "Recording to write; an older one is kept as FILE.old. Default: trace.tlag", 0 },
 	{ "force", 'f', NULL, 0, "Overwrite FILE even if it is no recording", 0 },
 	{ "json", 'j', NULL, 0, "At the end print the report of what was seen live, as JSON", 0 },
 	{ "tier", 't', "N", 0, "Highest tier to use: 0 kernel only, 1 also probes in the engine. Default: 1", 1 },
@@ -81,6 +81,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "'%s' is no duration; write 30s, 500ms or 5m", arg);
 		return 0;
 	case 'o':
+		if (!strcmp(arg, "-"))
+			argp_error(state, "a recording cannot go to a pipe; name a file, then: tokenlag events FILE");
 		o->out = arg;
 		return 0;
 	case 'f':
@@ -129,7 +131,7 @@ static int open_file(struct recording *r, const struct tl_host *h)
 	memcpy(hdr.hostname, h->hostname, sizeof(hdr.hostname));
 	memcpy(hdr.kernel, h->kernel, sizeof(hdr.kernel));
 	memcpy(hdr.tool, h->tool, sizeof(hdr.tool));
-	err = rec_writer__open(r->o.out, &hdr, &(struct rec_writer_opts){ .force = r->o.force }, &r->file);
+	err = rec_writer__open(r->o.out, &hdr, &(struct rec_writer_opts){ .force = r->o.force, .keep_old = true }, &r->file);
 	if (!err)
 		return 0;
 	log_error("cannot write '%s': %s", r->o.out, rec_writer_error_text(err));

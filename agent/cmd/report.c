@@ -57,10 +57,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "one recording at a time: '%s' and '%s'", o->file, arg);
 		o->file = arg;
 		return 0;
-	case ARGP_KEY_END:
-		if (!o->file)
-			argp_error(state, "which recording? For example: tokenlag report trace.tlag");
-		return 0;
 	}
 	return ARGP_ERR_UNKNOWN;
 }
@@ -89,17 +85,20 @@ static int print(const struct report_opts *o, const struct model_view *v)
 int cmd_report(int argc, char **argv)
 {
 	static const struct argp_child children[] = { { &log_argp, 0, "Messages:", -1 }, { 0 } };
-	static const struct argp argp = { options, parse, "FILE",
-		"Say what a recording holds: the answer first, then coverage, percentiles, requests.\v"
+	static const struct argp argp = { options, parse, "[FILE]",
+		"Say what a recording holds: the answer first, then coverage, percentiles, requests. "
+		"FILE: trace.tlag if not given.\v"
 		"Example: the report, then everything about its slowest request\n"
 		"  tokenlag report trace.tlag && tokenlag report trace.tlag --request r17",
 		children, NULL, NULL };
-	struct report_opts o = { 0 };
+	struct report_opts o = { 0 };	/* file: NULL until it is given */
 	struct model_view v;
 	struct model *m;
 	int err;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	if (!o.file)
+		o.file = "trace.tlag";
 	if (o.json && o.request) {
 		log_error("--request prints text; take one request out of the JSON with jq: "
 			  "'.requests[] | select(.id == \"%s\")'", o.request);

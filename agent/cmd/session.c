@@ -212,11 +212,10 @@ static int add_rest_of_server(struct session *s, const struct discovery *d, uint
 	return err;
 }
 
-static int add_pid(struct session *s, pid_t pid)
+/* Finds out about a process that was asked for by its pid. Says what is wrong with it. */
+static int look_at(pid_t pid, struct found *ret)
 {
-	struct discovery d = { 0 };
-	struct found f;
-	int err = discover_one(pid, &f);
+	int err = discover_one(pid, ret);
 
 	if (err == -ESRCH) {
 		pid_t process = proc_of_thread(pid);
@@ -225,12 +224,34 @@ static int add_pid(struct session *s, pid_t pid)
 			log_error("%d is a thread of process %d: attach with -p %d", pid, process, process);
 		else
 			log_error("no process %d; 'tokenlag list' shows the engines of this host", pid);
-		return err;
-	}
-	if (err) {
+	} else if (err) {
 		log_error("cannot read process %d: %s; run as root", pid, strerror(-err));
-		return err;
 	}
+	return err;
+}
+
+/* Before the first of them is attached to and the recording begun: are all there? */
+static int check_pids(const struct session *s)
+{
+	for (size_t i = 0; i < s->opts.n_pids; i++) {
+		struct found f;
+		int err = look_at(s->opts.pids[i], &f);
+
+		if (err)
+			return err;
+		proc_facts__free(&f.facts);
+	}
+	return 0;
+}
+
+static int add_pid(struct session *s, pid_t pid)
+{
+	struct discovery d = { 0 };
+	struct found f;
+	int err = look_at(pid, &f);
+
+	if (err)
+		return err;
 	if (f.id.engine == TL_ENGINE_UNKNOWN)
 		log_warn("pid %d (%s) is no engine that tokenlag knows: only HTTP on its sockets is seen",
 			 pid, f.facts.comm);
@@ -275,8 +296,10 @@ static int add_found(struct session *s)
 
 static int add_targets(struct session *s)
 {
-	int n;
+	int n = check_pids(s);
 
+	if (n)
+		return n;
 	for (size_t i = 0; i < s->opts.n_pids; i++) {
 		n = add_pid(s, s->opts.pids[i]);
 		if (n)

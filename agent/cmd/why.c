@@ -30,7 +30,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case ARGP_KEY_END:
 		if (!o->file)
-			argp_error(state, "which recording? For example: tokenlag why trace.tlag");
+			o->file = "trace.tlag";
 		return 0;
 	}
 	return ARGP_ERR_UNKNOWN;
@@ -77,9 +77,10 @@ static int print(const struct why_args *o, const struct model_view *v)
 int cmd_why(int argc, char **argv)
 {
 	static const struct argp_child children[] = { { &log_argp, 0, "Messages:", -1 }, { 0 } };
-	static const struct argp argp = { NULL, parse, "FILE [REQUEST]",
+	static const struct argp argp = { NULL, parse, "[FILE [REQUEST]]",
 		"Show where the time of one request went: waits, prefill steps, decode steps with who else was "
-		"in them, delivery. Without REQUEST: the one with the worst TTFT.\v"
+		"in them, delivery. Without REQUEST: the one with the worst TTFT. FILE: trace.tlag if not "
+		"given.\v"
 		"REQUEST is r17, 17, or the begin of a response id, X-Request-Id or traceparent.\n"
 		"Example: tokenlag why trace.tlag r17",
 		children, NULL, NULL };

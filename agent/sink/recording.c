@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -100,15 +101,39 @@ static int check_old_file(struct rec_writer *w, bool force)
 	return 0;
 }
 
-static int open_file(struct rec_writer *w, const char *path, bool force)
+static int open_path(struct rec_writer *w, const char *path)
 {
-	int err;
-
 	/* a pipe without a reader must not hang us */
 	w->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
 	if (w->fd < 0)
 		return errno == EISDIR || errno == ENXIO ? -ENOTSUP : -errno;
-	err = check_old_file(w, force);
+	return 0;
+}
+
+/* The older recording, which is open and locked, gets out of the way of a new one. */
+static int keep_old_file(struct rec_writer *w, const char *path)
+{
+	struct stat st;
+	char old[4096];
+
+	if (!w->regular || fstat(w->fd, &st) < 0 || st.st_size == 0)
+		return 0;
+	if ((size_t)snprintf(old, sizeof(old), "%s.old", path) >= sizeof(old))
+		return -ENAMETOOLONG;
+	if (rename(path, old) < 0)
+		return -errno;
+	close(w->fd);
+	return open_path(w, path);
+}
+
+static int open_file(struct rec_writer *w, const char *path, const struct rec_writer_opts *opts)
+{
+	int err = open_path(w, path);
+
+	if (!err)
+		err = check_old_file(w, opts && opts->force);
+	if (!err && opts && opts->keep_old)
+		err = keep_old_file(w, path);
 	if (!err)
 		err = cut(w, 0);
 	if (!err)
@@ -135,7 +160,7 @@ int rec_writer__open(const char *path, const struct tl_file_hdr *hdr,
 	w->header.minor = TL_FILE_MINOR;
 	w->header.flags |= TL_FILE_INCOMPLETE;
 	w->block_at = w->end = sizeof(w->header);
-	err = open_file(w, path, opts && opts->force);
+	err = open_file(w, path, opts);
 	if (err)
 		goto fail;
 	*ret = w;

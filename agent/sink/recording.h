@@ -9,6 +9,7 @@
 
 struct rec_writer_opts {
 	bool force;		/* overwrite a file that is no recording */
+	bool keep_old;		/* an older recording is renamed to PATH.old, as perf does it */
 };
 
 struct rec_writer;
