@@ -60,7 +60,7 @@ static void add(int64_t *sum, int64_t n)
 	*sum = (*sum < 0 ? 0 : *sum) + n;
 }
 
-/* Those that its sequences tell of: a victim says it with its next output. */
+/* A victim says it with its next output. What the steps show is the adapter's own conclusion. */
 static int64_t preemptions_of_sequences(const struct model_view *v, uint32_t engine)
 {
 	int64_t n = 0;
@@ -75,7 +75,7 @@ int summarise_scheduler(const struct model_view *v, uint32_t engine, struct sche
 {
 	struct scheduler_summary s = { .prefix_queries = -1, .prefix_hits = -1, .preemptions = -1,
 				       .drafted = -1, .accepted = -1 };
-	int64_t told = preemptions_of_sequences(v, engine);
+	int64_t preemptions = preemptions_of_sequences(v, engine);
 	size_t n = 0;
 
 	for (size_t i = 0; i < v->n_steps; i++) {
@@ -84,7 +84,6 @@ int summarise_scheduler(const struct model_view *v, uint32_t engine, struct sche
 		if (st->engine != engine || !st->stats)
 			continue;
 		n++;
-		add(&s.preemptions, st->preempted);
 		if (st->stats & TL_STATS_PREFIX) {
 			add(&s.prefix_queries, st->prefix_queries);
 			add(&s.prefix_hits, st->prefix_hits);
@@ -94,9 +93,8 @@ int summarise_scheduler(const struct model_view *v, uint32_t engine, struct sche
 			add(&s.accepted, st->accepted);
 		}
 	}
-	/* Steps miss those in the middle of a prompt, sequences those that never came back. */
-	if (told > s.preemptions && told)
-		s.preemptions = told;
+	if (n || preemptions)	/* of a silent engine none is not known to be none */
+		s.preemptions = preemptions;
 	if (n) {
 		struct held *h = malloc(n * sizeof(*h));
 
