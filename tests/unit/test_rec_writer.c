@@ -96,15 +96,15 @@ static void test_rec_writer__a_killed_one_leaves_what_was_flushed(void **state)
 /* The moment at which small blocks are replaced by a large one, stopped after each byte. */
 static void test_rec_writer__killed_while_it_replaces_small_blocks(void **state)
 {
-	enum { N = 600 };
+	enum { N = 300 };	/* less than a full block */
 	const struct rec_path *p = *state;
 	struct rec_writer *w = open_writer(p->file);
 	struct buf before, after, mix;
 	struct rec_stats st;
 	uint64_t n, least = N;
 
-	for (uint64_t i = 0; i < N; i += 50) {
-		write_events(w, i, i + 50);
+	for (uint64_t i = 0; i < N; i += 25) {
+		write_events(w, i, i + 25);
 		rec_writer__flush(w);
 	}
 	before = rec_slurp(p->file);
