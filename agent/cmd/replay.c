@@ -21,11 +21,10 @@ static int feed_all(struct rec_reader *in, struct model *m)
 	return n;
 }
 
-int replay_file(const char *path, const struct model_opts *opts, struct model **ret)
+int replay_file(const char *path, const struct model_opts *opts, struct model **ret, char *trouble)
 {
 	struct src_file *f = NULL;
 	struct model *m = NULL;
-	char trouble[512];
 	int err;
 
 	err = src_file__open(path, &f);
@@ -41,12 +40,19 @@ int replay_file(const char *path, const struct model_opts *opts, struct model **
 		log_error("cannot read '%s': %s", path, rec_error_text(err));
 		model__free(m);
 	} else {
-		if (rec_reader__trouble(src_file__reader(f), trouble, sizeof(trouble)))
+		*trouble = '\0';
+		if (rec_reader__trouble(src_file__reader(f), trouble, TROUBLE_SIZE))
 			log_warn("'%s': %s", path, trouble);
 		*ret = m;
 	}
 	src_file__close(f);
 	return err;
+}
+
+void say_trouble(const char *trouble)
+{
+	if (*trouble)
+		printf("THIS RECORDING COULD NOT BE READ IN FULL: %s.\n", trouble);
 }
 
 int replay_print_json(const struct model *m, FILE *out)

@@ -61,9 +61,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return ARGP_ERR_UNKNOWN;
 }
 
-static int print(const struct report_opts *o, const struct model_view *v)
+static int print(const struct report_opts *o, const struct model_view *v, const char *trouble)
 {
-	struct json_opts jo = { .no_steps = o->no_steps, .no_self = o->no_self };
+	struct json_opts jo = { .no_steps = o->no_steps, .no_self = o->no_self,
+				.trouble = *trouble ? trouble : NULL };
 	struct text_opts to = { .width = screen_width(), .color = screen_color(), .utf8 = screen_utf8() };
 	struct summary s;
 	char why[512];
@@ -73,6 +74,8 @@ static int print(const struct report_opts *o, const struct model_view *v)
 	err = summarise(v, &s);
 	if (err)
 		return err;
+	if (!o->json)
+		say_trouble(trouble);
 	if (!o->request)
 		return o->json ? json_report(v, &s, &jo, stdout) : text_report(v, &s, &to, stdout);
 	if (find_request(v, o->request, &i, why, sizeof(why))) {
@@ -92,6 +95,7 @@ int cmd_report(int argc, char **argv)
 		"  tokenlag report trace.tlag && tokenlag report trace.tlag --request r17",
 		children, NULL, NULL };
 	struct report_opts o = { 0 };	/* file: NULL until it is given */
+	char trouble[TROUBLE_SIZE];
 	struct model_view v;
 	struct model *m;
 	int err;
@@ -104,11 +108,11 @@ int cmd_report(int argc, char **argv)
 			  "'.requests[] | select(.id == \"%s\")'", o.request);
 		return CMD_USAGE;
 	}
-	err = replay_file(o.file, &o.model, &m);
+	err = replay_file(o.file, &o.model, &m, trouble);
 	if (err)
 		return CMD_FAILED;
 	model__view(m, &v);
-	err = print(&o, &v);
+	err = print(&o, &v, trouble);
 	if (err && err != -ENOENT)
 		log_error("cannot print the report: %s", strerror(-err));
 	model__free(m);

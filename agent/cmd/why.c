@@ -85,15 +85,17 @@ int cmd_why(int argc, char **argv)
 		"Example: tokenlag why trace.tlag r17",
 		children, NULL, NULL };
 	struct why_args o = { 0 };
+	char trouble[TROUBLE_SIZE];
 	struct model_view v;
 	struct model *m;
 	int err;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
-	err = replay_file(o.file, NULL, &m);
+	err = replay_file(o.file, NULL, &m, trouble);
 	if (err)
 		return CMD_FAILED;
 	model__view(m, &v);
+	say_trouble(trouble);
 	err = print(&o, &v);
 	if (err && err != -ENOENT)
 		log_error("cannot print: %s", strerror(-err));

@@ -138,7 +138,7 @@ static void write_host(struct jsonw *w, const struct model_view *v)
 	jsonw__end_object(w);
 }
 
-static void write_capture(struct jsonw *w, const struct model_view *v)
+static void write_capture(struct jsonw *w, const struct model_view *v, const char *trouble)
 {
 	static const char *const stops[] = {
 		NULL, "done", "signal", "target_exit", "error", "limit",
@@ -148,6 +148,7 @@ static void write_capture(struct jsonw *w, const struct model_view *v)
 	jsonw__object(w);
 	json_ms(w, "duration_ms", (int64_t)(v->t1_ns - v->t0_ns));
 	json_str(w, "stop", v->stop < ARRAY_SIZE(stops) ? stops[v->stop] : NULL);
+	json_str(w, "trouble", trouble);
 	jsonw__end_object(w);
 }
 
@@ -395,7 +396,7 @@ int json_report(const struct model_view *v, const struct summary *s, const struc
 	json_known_count(&w, "schema", 1);
 	json_known_count(&w, "t0_ns", v->t0_ns);
 	write_host(&w, v);
-	write_capture(&w, v);
+	write_capture(&w, v, o ? o->trouble : NULL);
 	write_coverage(&w, v, s);
 	if (!o->no_self)
 		write_self(&w, v, s);

@@ -10,6 +10,7 @@
 struct json_opts {
 	bool no_steps;		/* leave out "steps", also of sequences: they are the bulk */
 	bool no_self;		/* leave out "self", the only part that a replay may change */
+	const char *trouble;	/* what of the recording could not be read; NULL: nothing */
 };
 
 /* Writes one line. Returns 0 or -errno. */
