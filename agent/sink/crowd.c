@@ -6,9 +6,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-enum { MAX_NAMES = 6 };
+enum { MAX_NAMES = 6, MAX_CULPRITS = 3 };
 
-void crowd__add(struct crowd *c, const struct model_view *v, uint32_t step, uint32_t except)
+static void add(struct crowd *c, const struct model_view *v, uint32_t step, uint32_t except,
+		bool prefill_only)
 {
 	const struct rec_step *st = &v->steps[step];
 
@@ -16,7 +17,7 @@ void crowd__add(struct crowd *c, const struct model_view *v, uint32_t step, uint
 		const struct rec_member *m = &v->members[st->first_member + i];
 		size_t k = 0;
 
-		if (m->seq == except)
+		if (m->seq == except || (prefill_only && m->phase != TL_PREFILL))
 			continue;
 		while (k < c->n && c->who[k].seq != m->seq)
 			k++;
@@ -32,6 +33,16 @@ void crowd__add(struct crowd *c, const struct model_view *v, uint32_t step, uint
 		}
 		*(m->phase == TL_PREFILL ? &c->who[k].prefill : &c->who[k].decode) += m->n_tokens;
 	}
+}
+
+void crowd__add(struct crowd *c, const struct model_view *v, uint32_t step, uint32_t except)
+{
+	add(c, v, step, except, false);
+}
+
+void crowd__add_prefill(struct crowd *c, const struct model_view *v, uint32_t step, uint32_t except)
+{
+	add(c, v, step, except, true);
 }
 
 bool crowd__equal(const struct crowd *a, const struct crowd *b)
@@ -57,9 +68,9 @@ static uint64_t tokens_of(const struct crowd *c, size_t i, bool prefill)
 	return c->who[i].prefill ? 0 : c->who[i].decode;
 }
 
-/* Largest share first. Returns the length of the text. */
-static int names(const struct crowd *c, const struct model_view *v, bool prefill, char *buf,
-		 size_t size)
+/* Largest share first, up to `max`; `sep` goes before each but the first. Returns the length. */
+static int names(const struct crowd *c, const struct model_view *v, bool prefill, size_t max,
+		 const char *sep, char *buf, size_t size)
 {
 	uint64_t below = UINT64_MAX;
 	size_t shown = 0, n = 0, at_seq = 0;
@@ -67,7 +78,7 @@ static int names(const struct crowd *c, const struct model_view *v, bool prefill
 
 	for (size_t i = 0; i < c->n; i++)
 		n += tokens_of(c, i, prefill) > 0;
-	while (shown < n && shown < MAX_NAMES && (size_t)at + 64 < size) {
+	while (shown < n && shown < max && (size_t)at + 64 < size) {
 		uint64_t best = 0;
 		char name[24];
 
@@ -84,24 +95,35 @@ static int names(const struct crowd *c, const struct model_view *v, bool prefill
 				break;
 			}
 		below = best;
-		at += snprintf(buf + at, size - (size_t)at, " %s",
+		at += snprintf(buf + at, size - (size_t)at, "%s%s", shown ? sep : "",
 			       sequence_name(v, c->who[at_seq].seq, name));
 		if (prefill)
 			at += snprintf(buf + at, size - (size_t)at, " (%" PRIu64 " tok)", best);
 		shown++;
 	}
-	if (shown < n || (c->n_more && !prefill))
+	if (c->n_more && (shown < n || !prefill))
 		at += snprintf(buf + at, size - (size_t)at, " and more");
+	else if (shown < n)
+		at += snprintf(buf + at, size - (size_t)at, " and %zu other%s", n - shown,
+			       n - shown == 1 ? "" : "s");
 	return at;
+}
+
+const char *crowd__prefill_text(const struct crowd *c, const struct model_view *v, char *buf,
+				size_t size)
+{
+	buf[0] = '\0';
+	names(c, v, true, MAX_CULPRITS, ", ", buf, size);
+	return buf;
 }
 
 const char *crowd__text(const struct crowd *c, const struct model_view *v, char *buf, size_t size)
 {
 	char prefill[192] = "", decode[128] = "";
-	int p = names(c, v, true, prefill, sizeof(prefill));
-	int d = names(c, v, false, decode, sizeof(decode));
+	int p = names(c, v, true, MAX_NAMES, " ", prefill, sizeof(prefill));
+	int d = names(c, v, false, MAX_NAMES, " ", decode, sizeof(decode));
 
-	snprintf(buf, size, "%s%s%s%s%s", p ? "prefill of" : "", prefill, p && d ? ", " : "",
-		 d ? "decode of" : "", decode);
+	snprintf(buf, size, "%s%s%s%s%s", p ? "prefill of " : "", prefill, p && d ? ", " : "",
+		 d ? "decode of " : "", decode);
 	return buf;
 }

@@ -14,8 +14,13 @@ struct crowd {
 
 /* Adds the members of a step, `except` left out (UINT32_MAX: nobody). */
 void crowd__add(struct crowd *c, const struct model_view *v, uint32_t step, uint32_t except);
+/* The same, but only those that prefill: many that decode leave them their place. */
+void crowd__add_prefill(struct crowd *c, const struct model_view *v, uint32_t step, uint32_t except);
 bool crowd__equal(const struct crowd *a, const struct crowd *b);	/* the same sequences? */
 /* "prefill of r4 (1400 tok), decode of r3 r9"; "" if there is nobody. Returns buf. */
 const char *crowd__text(const struct crowd *c, const struct model_view *v, char *buf, size_t size);
+/* "r4 (1400 tok), r2 (54 tok) and 3 others": only who prefills, largest first. Returns buf. */
+const char *crowd__prefill_text(const struct crowd *c, const struct model_view *v, char *buf,
+				size_t size);
 
 #endif

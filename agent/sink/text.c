@@ -3,6 +3,7 @@
 #include "sink/text.h"
 #include "base/units.h"
 #include "base/util.h"
+#include "sink/blame.h"
 #include "sink/notes.h"
 #include "sink/text_priv.h"
 
@@ -52,10 +53,10 @@ static size_t worst_ttft(const struct model_view *v, int64_t *ret_ns)
 	return worst;
 }
 
-/* "; most of the worst TTFT (r17, 380 ms) is waiting for a slot (291 ms)" */
+/* "; most of the worst TTFT (r17, 380 ms) is 291 ms of waiting for a slot ..." */
 static int worst_text(const struct model_view *v, char *buf, size_t size)
 {
-	char total[UNITS_LEN], share[UNITS_LEN];
+	char total[UNITS_LEN], share[UNITS_LEN], what[500];
 	int64_t ttft;
 	size_t worst = worst_ttft(v, &ttft);
 	struct trace t;
@@ -74,20 +75,20 @@ static int worst_text(const struct model_view *v, char *buf, size_t size)
 		snprintf(buf, size, "; the worst TTFT (r%u, %s) is not joined to engine steps",
 			 t.r->req, total);
 	else
-		snprintf(buf, size, "; %s of the worst TTFT (r%u, %s) is %s (%s)",
+		snprintf(buf, size, "; %s of the worst TTFT (r%u, %s) is %s of %s",
 			 2 * t.ttft_ns[part] > (uint64_t)ttft ? "most" : "the largest part",
-			 t.r->req, total,
-			 part == PART_DELIVERY	? "delivery of the first token"
-			 : part == PART_PREFILL ? "its own prefill"
-						: part_names[part],
-			 share);
+			 t.r->req, total, share,
+			 part == PART_DELIVERY ? "delivery of the first token"
+			 : part == PART_PREFILL && !t.beside.n
+				 ? "its own prefill"
+				 : blame__text(&t, (enum part)part, what, sizeof(what)));
 	trace__free(&t);
 	return 0;
 }
 
 static int write_answer(struct page *p, const struct model_view *v, const struct summary *s)
 {
-	char states[120], worst[200], p50[UNITS_LEN], p99[UNITS_LEN], tpot[80] = "", ttft[80] = "";
+	char states[120], worst[600], p50[UNITS_LEN], p99[UNITS_LEN], tpot[80] = "", ttft[80] = "";
 	int err = worst_text(v, worst, sizeof(worst));
 
 	if (err)

@@ -16,7 +16,7 @@ enum { WIDE_LABEL = 12 };
 static void write_head(struct page *p, const struct model_view *v, const struct rec_request *r,
 		       const struct trace *t)
 {
-	char reason[160], hint[80], total[UNITS_LEN];
+	char reason[160], hint[240], total[UNITS_LEN];
 	const char *method = method_name(r->method);
 
 	request_reason(r, reason, sizeof(reason));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tables of single requests in the text report: the slowest, and those that failed. */
 #include "base/units.h"
+#include "sink/blame.h"
 #include "sink/notes.h"
 #include "sink/text_priv.h"
 
@@ -27,18 +28,6 @@ static uint64_t shared_excess(const struct trace *t)
 
 enum { HINT_LEN = 30 };	/* the table has 29 columns for a hint */
 
-static const char *const short_names[N_PARTS] = {
-	[PART_READ] = "reading",
-	[PART_BEFORE_SUBMIT] = "front end",
-	[PART_WAIT_SLOT] = "waiting for a slot",
-	[PART_WAIT_STEP] = "waiting for a step",
-	[PART_WAIT_QUEUE] = "in the queue",
-	[PART_OTHER_STEPS] = "steps of others",
-	[PART_DELIVERY] = "delivery",
-	[PART_END] = "end of response",
-	[PART_UNEXPLAINED] = "unexplained",
-};
-
 static void hint_preempted(const struct trace *t, uint64_t ns, char *buf, size_t size)
 {
 	char ms[UNITS_LEN];
@@ -56,25 +45,20 @@ const char *text_hint(const struct trace *t, char *buf, size_t size)
 	uint64_t preempted = t->sum_ns[PART_PARKED] + t->sum_ns[PART_RECOMPUTE];
 	int part = largest_part(t->sum_ns, 1u << PART_DECODE | 1u << PART_BETWEEN | 1u << PART_PARKED |
 						   1u << PART_RECOMPUTE);
-	char ms[UNITS_LEN], name[24];
+	char ms[UNITS_LEN];
 
 	if (!t->q)
 		snprintf(buf, size, "not joined to engine steps");
 	else if (preempted > t->sum_ns[part] && preempted > excess && 10 * preempted > total)
 		hint_preempted(t, preempted, buf, size);
 	else if (excess > t->sum_ns[part] && 10 * excess > total)
-		snprintf(buf, size, "+%s: %s's prefill%s", units_ns(ms, excess),
-			 sequence_name(t->v, t->culprit, name),
-			 t->culprit_tokens < t->shared_tokens ? ", more" : "");
+		blame__stretched(t, excess, buf, size);
 	else if (10 * t->sum_ns[part] < total)
 		snprintf(buf, size, "%zu decode steps of %s", t->n_decode_steps,
 			 units_ns(ms, t->sum_ns[PART_DECODE] /
 					      (t->n_decode_steps ? t->n_decode_steps : 1)));
-	else if (part == PART_PREFILL)
-		snprintf(buf, size, "prefill of %u tok: %s", t->q->n_prefill,
-			 units_ns(ms, t->sum_ns[part]));
 	else
-		snprintf(buf, size, "%s: %s", short_names[part], units_ns(ms, t->sum_ns[part]));
+		blame__brief(t, (enum part)part, buf, size);
 	return buf;
 }
 

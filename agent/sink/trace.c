@@ -301,17 +301,9 @@ uint64_t trace__prefill_of_others(const struct trace *t, uint32_t step, uint32_t
 	return tokens;
 }
 
-/* The others' prefill in its decode steps, and the sequence with the largest piece of it. */
-static void add_up_shared(struct trace *t, const struct segment *s, uint64_t tokens, uint32_t seq,
-			  uint64_t *most)
+static uint32_t own_seq(const struct trace *t)
 {
-	t->n_shared++;
-	t->shared_ns += s->t1_ns - s->t0_ns;
-	t->shared_tokens += tokens;
-	if (tokens > *most) {
-		*most = tokens;
-		t->culprit = seq;
-	}
+	return (uint32_t)(t->q - t->v->seqs);
 }
 
 static uint64_t prefill_of(const struct trace *t, uint32_t step, uint32_t seq)
@@ -330,31 +322,43 @@ static uint64_t prefill_of(const struct trace *t, uint32_t step, uint32_t seq)
 static int add_up_decode(struct trace *t)
 {
 	uint64_t *plain = malloc((t->n + 1) * sizeof(*plain));
-	uint64_t most = 0;
 	size_t n = 0;
 
 	if (!plain)
 		return -ENOMEM;
 	for (size_t i = 0; i < t->n; i++) {
 		const struct segment *s = &t->segs[i];
-		uint32_t seq = 0;
-		uint64_t tokens;
+		uint32_t seq;
 
 		if (s->part != PART_DECODE)
 			continue;
-		tokens = trace__prefill_of_others(t, s->step, &seq);
-		if (tokens)
-			add_up_shared(t, s, tokens, seq, &most);
-		else
+		if (!trace__prefill_of_others(t, s->step, &seq)) {
 			plain[n++] = s->t1_ns - s->t0_ns;
+			continue;
+		}
+		t->n_shared++;
+		t->shared_ns += s->t1_ns - s->t0_ns;
+		crowd__add_prefill(&t->shared, t->v, s->step, own_seq(t));
 	}
 	if (n)
 		t->median_decode_ns = pct_u64(plain, n, 500);
 	free(plain);
-	for (size_t i = 0; t->n_shared && i < t->n; i++)
-		if (t->segs[i].part == PART_DECODE)
-			t->culprit_tokens += prefill_of(t, t->segs[i].step, t->culprit);
 	return 0;
+}
+
+static void add_up_prefill(struct trace *t)
+{
+	for (size_t i = 0; i < t->n; i++) {
+		const struct segment *s = &t->segs[i];
+		uint32_t seq;
+
+		if (s->part != PART_PREFILL)
+			continue;
+		if (trace__prefill_of_others(t, s->step, &seq) >
+		    prefill_of(t, s->step, own_seq(t)))
+			t->crowded_ns += s->t1_ns - s->t0_ns;
+		crowd__add_prefill(&t->beside, t->v, s->step, own_seq(t));
+	}
 }
 
 static void add_up(struct trace *t)
@@ -426,8 +430,54 @@ int trace__init(struct trace *t, const struct model_view *v, size_t request)
 		trace__free(t);
 		return err;
 	}
+	add_up_prefill(t);
 	add_up(t);
 	return 0;
+}
+
+/* ---- what filled its waits ---- */
+
+void trace__wait(const struct trace *t, enum part part, struct wait *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	for (size_t i = 0; i < t->n; i++) {
+		const struct segment *s = &t->segs[i];
+		uint32_t left = s->n_steps;
+
+		for (uint32_t k = s->step; s->part == part && left && k < t->v->n_steps; k++) {
+			const struct rec_step *st = &t->v->steps[k];
+			uint64_t from = st->t0_ns > s->t0_ns ? st->t0_ns : s->t0_ns;
+			uint64_t until = st->t1_ns < s->t1_ns ? st->t1_ns : s->t1_ns;
+			uint32_t seq;
+
+			if (st->engine != t->q->engine)
+				continue;
+			left--;
+			crowd__add(&ret->all, t->v, k, own_seq(t));
+			crowd__add_prefill(&ret->prefill, t->v, k, own_seq(t));
+			if (until <= from)
+				continue;
+			ret->ns += until - from;
+			if (trace__prefill_of_others(t, k, &seq))
+				ret->prefill_ns += until - from;
+		}
+	}
+}
+
+size_t trace__slot_holders(const struct trace *t, const struct segment *s, uint32_t *ret, size_t max)
+{
+	size_t n = 0;
+
+	for (uint32_t i = own_seq(t); i-- > 0 && n < max;) {
+		const struct rec_sequence *p = &t->v->seqs[i];
+
+		if (p->engine != t->q->engine || p->slot != t->q->slot || !p->n_visits)
+			continue;
+		if (seq_end_ns(t->v, p) <= s->t0_ns)
+			break;
+		ret[n++] = i;
+	}
+	return n;
 }
 
 int largest_part(const uint64_t ns[N_PARTS], uint32_t skip)

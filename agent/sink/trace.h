@@ -4,6 +4,7 @@
 #define TL_TRACE_H
 
 #include "model/summary.h"
+#include "sink/crowd.h"
 
 enum part {
 	PART_READ,		/* req_first_byte -> req_last_byte */
@@ -48,9 +49,11 @@ struct trace {
 	uint64_t median_decode_ns;	/* of its decode steps that no prefill shared; 0: none */
 	/* Its decode steps that other sequences' prefill shared. */
 	size_t n_shared;
-	uint64_t shared_ns, shared_tokens;
-	uint32_t culprit;		/* the sequence with the largest piece of these tokens */
-	uint64_t culprit_tokens;	/* less than shared_tokens: there are more */
+	uint64_t shared_ns;
+	struct crowd shared;		/* whose prefill */
+	/* Others' prefill in its own prefill steps. */
+	uint64_t crowded_ns;		/* of those steps in which it was more than its own */
+	struct crowd beside;		/* whose */
 	struct segment nowhere;		/* private */
 };
 
@@ -60,6 +63,16 @@ void trace__free(struct trace *t);	/* as after init, or all zeros */
 
 /* Tokens that sequences other than t->q prefill in this step; 0: none. */
 uint64_t trace__prefill_of_others(const struct trace *t, uint32_t step, uint32_t *ret_seq);
+
+/* What ran in its waits of this kind: for how long, of that with prefill, and whose that was. */
+struct wait {
+	uint64_t ns, prefill_ns;
+	struct crowd prefill, all;
+};
+void trace__wait(const struct trace *t, enum part part, struct wait *ret);
+
+/* The sequences that had its slot during this segment, the last one first. Returns how many. */
+size_t trace__slot_holders(const struct trace *t, const struct segment *s, uint32_t *ret, size_t max);
 
 /* The largest part, those of which `skip` has the bit left out. Returns an enum part. */
 int largest_part(const uint64_t ns[N_PARTS], uint32_t skip);

@@ -4,6 +4,7 @@
 #include "base/pct.h"
 #include "base/units.h"
 #include "base/util.h"
+#include "sink/blame.h"
 #include "sink/notes.h"
 #include "sink/why_priv.h"
 
@@ -21,7 +22,7 @@ static uint64_t not_explained(const struct trace *t)
 /* ---- the answer ---- */
 
 struct sentence {
-	char text[1024];
+	char text[2000];
 	size_t at;
 	uint64_t total_ns, small_ns;
 };
@@ -54,21 +55,22 @@ static bool name_part(struct sentence *s, uint64_t ns)
 
 static void name_decode(struct sentence *s, const struct trace *t)
 {
-	char ms[UNITS_LEN], name[24];
+	char ms[UNITS_LEN], names[200];
 
 	if (!name_part(s, t->sum_ns[PART_DECODE]))
 		return;
 	append(s, "in %zu decode step%s", t->n_decode_steps, t->n_decode_steps == 1 ? "" : "s");
 	if (!t->n_shared)
 		return;
-	append(s, " (%s of it in %zu step%s shared with the prefill of %s, %" PRIu64 " tokens",
-	       units_ns(ms, t->shared_ns), t->n_shared, t->n_shared == 1 ? "" : "s",
-	       sequence_name(t->v, t->culprit, name), t->culprit_tokens);
-	append(s, t->culprit_tokens < t->shared_tokens ? ", and of others)" : ")");
+	append(s, " (%s of it in %zu step%s shared with prefill of %s)", units_ns(ms, t->shared_ns),
+	       t->n_shared, t->n_shared == 1 ? "" : "s",
+	       crowd__prefill_text(&t->shared, t->v, names, sizeof(names)));
 }
 
 static void name_parts(struct sentence *s, const struct trace *t)
 {
+	char text[500];
+
 	for (int part = 0; part < N_PARTS; part++) {
 		if (part == PART_DECODE) {
 			name_decode(s, t);
@@ -76,16 +78,11 @@ static void name_parts(struct sentence *s, const struct trace *t)
 		}
 		if (part == PART_UNEXPLAINED || !name_part(s, t->sum_ns[part]))
 			continue;
-		if (part == PART_PREFILL)
-			append(s, "prefill of %u tokens in %zu step%s", t->q->n_prefill,
-			       t->n_prefill_steps, t->n_prefill_steps == 1 ? "" : "s");
-		else if (part == PART_RECOMPUTE)
+		if (part == PART_RECOMPUTE)
 			append(s, "computing %u tokens again in %zu step%s", t->q->n_again,
 			       t->n_recompute_steps, t->n_recompute_steps == 1 ? "" : "s");
-		else if (part == PART_PARKED && t->n_parked > 1)
-			append(s, "parked after %zu preemptions", t->n_parked);
 		else
-			append(s, "%s", part_names[part]);
+			append(s, "%s", blame__text(t, (enum part)part, text, sizeof(text)));
 	}
 }
 
@@ -265,12 +262,12 @@ static void write_legend(struct page *p, const struct trace *t)
 		return;
 	if (p->utf8)
 		page__para(p, "  -", 4,
-			   "bars: ░ wait, ▓ own prefill, █ own decode, ▒ shared with "
+			   "bars: ░ wait, ▓ own prefill, █ own decode, ▒ shared with more "
 			   "prefill of others or outside the engine, ? not explained");
 	else
 		page__para(p, "  -", 4,
-			   "bars: . wait, P own prefill, # own decode, - shared with prefill "
-			   "of others or outside the engine, ? not explained");
+			   "bars: . wait, P own prefill, # own decode, - shared with more "
+			   "prefill of others or outside the engine, ? not explained");
 }
 
 int why_request(const struct model_view *v, size_t request, const struct text_opts *o, FILE *out)

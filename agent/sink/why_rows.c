@@ -106,6 +106,7 @@ static void close_group(struct build *b)
 {
 	struct group *g = &b->g;
 	const char *again = g->part == PART_RECOMPUTE ? " again" : "";
+	enum page_style style = g->crowd.prefill > g->tokens ? STYLE_OTHER : STYLE_PREFILL;
 	char ms[64], who[300];
 
 	if (!g->n)
@@ -118,10 +119,10 @@ static void close_group(struct build *b)
 		row(b, g->t0_ns, g->t1_ns, STYLE_BAD, "%zu step%s of others, %s: %s", g->n,
 		    g->n == 1 ? "" : "s", ms, who);
 	else if (g->n == 1)
-		row(b, g->t0_ns, g->t1_ns, STYLE_PREFILL, "prefill %" PRIu64 " tok%s, %s%s%s",
+		row(b, g->t0_ns, g->t1_ns, style, "prefill %" PRIu64 " tok%s, %s%s%s",
 		    g->tokens, again, ms, *who ? ", with " : ", alone", who);
 	else
-		row(b, g->t0_ns, g->t1_ns, STYLE_PREFILL,
+		row(b, g->t0_ns, g->t1_ns, style,
 		    "%zu prefill steps %s, %" PRIu64 " tok%s%s%s", g->n, ms, g->tokens, again,
 		    *who ? ", with " : ", alone", who);
 	memset(g, 0, sizeof(*g));
@@ -198,19 +199,10 @@ static void add_step(struct build *b, const struct segment *s, uint64_t from_ns)
 /* The sequences that had its slot during the wait, oldest first. */
 static const char *holders(const struct trace *t, const struct segment *s, char *buf, size_t size)
 {
-	uint32_t found[8], q = own_seq(t);
-	size_t n = 0;
+	uint32_t found[8];
+	size_t n = trace__slot_holders(t, s, found, 8);
 	int at = 0;
 
-	for (uint32_t i = q; i-- > 0 && n < 8;) {
-		const struct rec_sequence *p = &t->v->seqs[i];
-
-		if (p->engine != t->q->engine || p->slot != t->q->slot || !p->n_visits)
-			continue;
-		if (t->v->steps[p->visits[p->n_visits - 1].step].t1_ns <= s->t0_ns)
-			break;
-		found[n++] = i;
-	}
 	buf[0] = '\0';
 	while (n--) {
 		char name[24];

@@ -187,8 +187,8 @@ static void test_why__preemption_queue_and_front_end(void **state)
 	preempted(*state, true);
 	text = one(*state, 0, true);
 	assert_has(text, "r1: e2e 213 ms; 4.00 ms in the front end (parse, tokenize), ");
-	assert_has(text, "40.0 ms in the queue, not scheduled, 20.0 ms prefill of 40 tokens in 2 steps, "
-			 "100 ms parked after preemption, 20.0 ms computing 41 tokens again in 2 steps, ");
+	assert_has(text, "40.0 ms in the queue, not scheduled (behind decode of r2), 20.0 ms prefill of 40 "
+			 "tokens in 2 steps, 100 ms parked after preemption (behind decode of r2), 20.0 ms computing 41 tokens again in 2 steps, ");
 	assert_has(text, "  in the front end (parse, tokenize)\n");
 	assert_has(text, "  in the queue, not scheduled; up to 5 running, KV cache up to 97 % full; 4 steps "
 			 "ran: decode of r2\n");

@@ -75,7 +75,8 @@ static void test_report__first_line_is_the_answer(void **state)
 	busy_server(*state);
 	text = report(*state);
 	assert_int_equal(strncmp(text, "3 of 3 requests complete; TTFT p50 ", 35), 0);
-	assert_has(text, "most of the worst TTFT (r3, 338 ms) is its own prefill (197 ms).\n");
+	assert_has(text, "most of the worst TTFT (r3, 338 ms) is 197 ms of its own prefill.\n");
+	assert_has(text, ": r3 prefill, 1 more\n");
 	assert_has(text, "ITL per token      92    4.60    4.60    55.4    55.4  observed, engine");
 	assert_has(text, "TPOT                3    4.60    7.75    7.75    7.75  observed, tokens");
 	assert_has(text, "queue               3    0.20     139     139     139  observed\n");
@@ -194,6 +195,36 @@ static void test_report__escapes_only_with_color(void **state)
 	free(text);
 	text = render(*state, &(struct text_opts){ .color = true }, -1);
 	assert_has(text, "\33[1m");
+	free(text);
+}
+
+/* One step prefills much of r1 and little of r2; the table says whose time that was. */
+static void test_report__names_who_filled_a_prefill(void **state)
+{
+	struct fake *f = *state;
+	uint32_t q[2];
+	char *text;
+
+	for (int i = 0; i < 2; i++) {
+		struct rec_request *r = fake_request(f, i);
+
+		fake_point(r, P_REQ_LAST_BYTE, i + 1);
+		fake_point(r, P_SUBMIT, i + 2);
+		fake_point(r, P_FIRST_TOKEN_WIRE, 1062 - i);
+		q[i] = fake_seq(f, r, (uint32_t)i);
+	}
+	fake_step(f, 3, 1061);
+	fake_member(f, q[0], 'P', 462);
+	fake_member(f, q[1], 'P', 50);
+	for (int i = 0; i < 2; i++)
+		fake_done(f, &f->reqs[i], 1070);
+	text = report(f);
+	assert_has(text, "  prefill of 462 tok: 1.06 s\n");
+	assert_has(text, "  with r1's prefill: 1.06 s\n");
+	free(text);
+	f->reqs[0].state = REQ_ERROR; /* so that r2 is the worst */
+	text = report(f);
+	assert_has(text, "of prefill of 50 tokens in 1 step that was mostly prefill of r1 (462 tok)");
 	free(text);
 }
 
@@ -382,6 +413,7 @@ int main(void)
 		TEST(test_report__empty),
 		TEST(test_report__fits_its_width),
 		TEST(test_report__escapes_only_with_color),
+		TEST(test_report__names_who_filled_a_prefill),
 		TEST(test_report__classes_only_when_mixed),
 		TEST(test_request__points_in_order_of_time),
 		TEST(test_request__of_which_nothing_is_known),

@@ -106,9 +106,8 @@ static void test_trace__shared_decode_names_the_culprit(void **state)
 	three_jobs(*state);
 	t = trace_of(*state, 0);
 	assert_int_equal(t.n_shared, 5); /* r2's prefill once, r3's four times */
-	assert_int_equal(t.shared_tokens, 54 + 900);
-	assert_int_equal(t.culprit, 2);
-	assert_int_equal(t.culprit_tokens, 900);
+	assert_int_equal(t.shared.prefill, 54 + 900);
+	assert_int_equal(t.shared.n, 2);
 	assert_int_equal(t.median_decode_ns, MS(4.4));
 	trace__free(&t);
 }
@@ -322,15 +321,73 @@ static void test_why__says_who_had_the_slot_and_what_ran(void **state)
 	text = why(*state, 2);
 	assert_has(
 		text,
-		"r3: e2e 356 ms; 139 ms waiting for a slot, 197 ms prefill of 900 tokens in 4 steps");
+		"r3: e2e 356 ms; 139 ms waiting for a slot held by r2 (5.20 ms behind prefill of "
+		"r2 (54 tok), 128 ms behind decode), 197 ms prefill of 900 tokens in 4 steps, ");
 	assert_has(text, "slot 1 had r2; 30 steps ran: prefill of r2 (54 tok), decode of r1");
 	assert_has(text, "prefill 255 tok, 55.2 ms, with decode of r1");
 	assert_has(text, "4 decode steps x 4.40 ms, with decode of r1");
 	assert_has(text, "sum = e2e (done - req_first_byte)");
 	free(text);
 	text = why(*state, 0);
-	assert_has(text, "shared with the prefill of r3, 900 tokens, and of others)");
+	assert_has(text, "shared with prefill of r3 (900 tok), r2 (54 tok))");
 	assert_has(text, "decode 55.2 ms, with prefill of r3 (255 tok)");
+	free(text);
+}
+
+/* One step with prefill of r1 and, smaller, of r2; r3 waits until it is over. */
+static void crowded_prefill(struct fake *f, uint32_t r1_tokens)
+{
+	uint32_t q[3];
+
+	for (int i = 0; i < 3; i++) {
+		struct rec_request *r = fake_request(f, i == 2 ? 10 : 0);
+
+		fake_point(r, P_REQ_LAST_BYTE, i == 2 ? 11 : 1);
+		fake_point(r, P_SUBMIT, i == 2 ? 12 : 2);
+		q[i] = fake_seq(f, r, (uint32_t)i);
+	}
+	fake_step(f, 3, 1061);
+	fake_member(f, q[0], 'P', r1_tokens);
+	fake_member(f, q[1], 'P', 50);
+	fake_step(f, 1061, 1070);
+	fake_member(f, q[0], 'd', 1);
+	fake_member(f, q[2], 'P', 7);
+	for (int i = 0; i < 3; i++)
+		fake_done(f, &f->reqs[i], 1072);
+}
+
+static void test_why__a_prefill_of_others_is_not_its_own(void **state)
+{
+	struct fake *f = *state;
+	struct why_rows w;
+	struct trace t;
+	char *text;
+
+	crowded_prefill(f, 462);
+	text = why(f, 1);
+	assert_has(text, "1.06 s prefill of 50 tokens in 1 step that was mostly prefill of r1 (462 tok)");
+	free(text);
+	t = trace_of(f, 1);
+	assert_int_equal(t.crowded_ns, MS(1058));
+	assert_int_equal(why_rows__build(&w, &t), 0);
+	for (size_t i = 0; i < w.rows.n; i++)
+		assert_int_not_equal(w.rows.v[i].style, STYLE_PREFILL);
+	why_rows__free(&w);
+	trace__free(&t);
+	text = why(f, 0); /* the larger one keeps its blame */
+	assert_has(text, "prefill of 462 tokens in 1 step, with prefill of r2 (50 tok)");
+	free(text);
+}
+
+static void test_why__a_wait_names_who_filled_it(void **state)
+{
+	struct fake *f = *state;
+	char *text;
+
+	crowded_prefill(f, 462);
+	text = why(f, 2);
+	assert_has(text, "1.05 s waiting for the next step (behind prefill of r1 (462 tok), "
+			 "r2 (50 tok))");
 	free(text);
 }
 
@@ -458,6 +515,8 @@ int main(void)
 		TEST(test_why__chunks_out_of_order_draw_no_endless_bar),
 		TEST(test_trace__nothing_known),
 		TEST(test_why__says_who_had_the_slot_and_what_ran),
+		TEST(test_why__a_prefill_of_others_is_not_its_own),
+		TEST(test_why__a_wait_names_who_filled_it),
 		TEST(test_why__printed_parts_add_up),
 		TEST(test_why__long_stories_are_folded),
 		TEST(test_why__a_slow_step_says_what_is_usual),
