@@ -44,11 +44,13 @@ static int check_steps(const struct vllm_server *s, struct check_list *list)
 {
 	if (s->n_engines == 1)
 		return check_add(list, "steps", CHECK_OK,
-				 "on the wire (ZMQ) to its engine, pid %u: T0 is enough", s->engine);
+				 "on the wire (ZMQ) to its engine, pid %u: T0 is enough",
+				 s->engine);
 	if (s->n_engines)
-		return check_add(list, "steps", CHECK_OK,
-				 "on the wires (ZMQ) to its %zu engines, pid %u and others: T0 is enough",
-				 s->n_engines, s->engine);
+		return check_add(
+			list, "steps", CHECK_OK,
+			"on the wires (ZMQ) to its %zu engines, pid %u and others: T0 is enough",
+			s->n_engines, s->engine);
 	return check_add(list, "steps", CHECK_WARN,
 			 "no engine process here: it runs inside this one "
 			 "(VLLM_ENABLE_V1_MULTIPROCESSING=0) or on another host, or is not up yet; "
@@ -60,23 +62,26 @@ static int check_other_hosts(const struct vllm_server *s, struct check_list *lis
 	const struct vllm_options *o = &s->options;
 
 	if (o->headless)
-		return check_add(list, "other hosts", CHECK_WARN,
-				 "--headless: its API server is on another host; lost here: requests "
-				 "and tokens on sockets, its steps belong to no request");
+		return check_add(
+			list, "other hosts", CHECK_WARN,
+			"--headless: its API server is on another host; lost here: requests "
+			"and tokens on sockets, its steps belong to no request");
 	if (o->engines_here && o->engines > o->engines_here)
-		return check_add(list, "other hosts", CHECK_WARN,
-				 "%u of its %u engines run there (--data-parallel-size-local); lost: "
-				 "their steps, and the engine's side of the requests they get",
-				 o->engines - o->engines_here, o->engines);
+		return check_add(
+			list, "other hosts", CHECK_WARN,
+			"%u of its %u engines run there (--data-parallel-size-local); lost: "
+			"their steps, and the engine's side of the requests they get",
+			o->engines - o->engines_here, o->engines);
 	return 0;
 }
 
 static int check_scheduler(const struct vllm_server *s, struct check_list *list)
 {
 	if (s->options.no_stats)
-		return check_add(list, "scheduler", CHECK_WARN,
-				 "--disable-log-stats; lost: queue, KV use, prefix hits, preemptions, "
-				 "accepted drafts, when a request was queued");
+		return check_add(
+			list, "scheduler", CHECK_WARN,
+			"--disable-log-stats; lost: queue, KV use, prefix hits, preemptions, "
+			"accepted drafts, when a request was queued");
 	return check_add(list, "scheduler", CHECK_OK,
 			 "says queue, KV use, prefix hits and preemptions with each step");
 }
@@ -94,7 +99,9 @@ static int check_budget(const struct vllm_server *s, struct check_list *list)
 static int check_front(const struct vllm_server *s, struct check_list *list)
 {
 	/* With several, `vllm serve` itself is none of them. */
-	size_t n = s->options.api_servers ? s->options.api_servers : s->n_api > 1 ? s->n_api - 1 : 1;
+	size_t n = s->options.api_servers ? s->options.api_servers
+		   : s->n_api > 1	  ? s->n_api - 1
+					  : 1;
 	int err = 0;
 
 	if (n > 1)
@@ -107,8 +114,9 @@ static int check_front(const struct vllm_server *s, struct check_list *list)
 				"vllm-rs: the wire to the engine is the same; this version was not "
 				"tried with it");
 	if (!err && s->options.config_file)
-		err = check_add(list, "--config", CHECK_INFO,
-				"flags in that file are not seen here, and may change what is said");
+		err = check_add(
+			list, "--config", CHECK_INFO,
+			"flags in that file are not seen here, and may change what is said");
 	return err;
 }
 

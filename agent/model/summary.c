@@ -164,7 +164,8 @@ static int make_room(struct work *w)
 	w->chunk_gaps = gaps__new(chunk);
 	w->deliveries = gaps__new(delivery);
 	w->scratch = gaps__new(scratch);
-	return w->rows && w->token_gaps && w->chunk_gaps && w->deliveries && w->scratch ? 0 : -ENOMEM;
+	return w->rows && w->token_gaps && w->chunk_gaps && w->deliveries && w->scratch ? 0
+											: -ENOMEM;
 }
 
 static int collect_requests(struct work *w, struct summary *ret)

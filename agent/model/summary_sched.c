@@ -37,18 +37,21 @@ static void level_of(struct held *h, size_t n, struct level *ret)
 
 enum which { KV, RUNNING, WAITING };
 
-static void find_level(const struct model_view *v, uint32_t engine, enum which which, struct held *h,
-		       struct level *ret)
+static void find_level(const struct model_view *v, uint32_t engine, enum which which,
+		       struct held *h, struct level *ret)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < v->n_steps; i++) {
 		const struct rec_step *s = &v->steps[i];
 
-		if (s->engine != engine || !(s->stats & (which == KV ? TL_STATS_KV : TL_STATS_QUEUES)))
+		if (s->engine != engine ||
+		    !(s->stats & (which == KV ? TL_STATS_KV : TL_STATS_QUEUES)))
 			continue;
 		h[n++] = (struct held){
-			.level = which == KV ? s->kv_ppm : which == RUNNING ? s->running : s->waiting,
+			.level = which == KV	    ? s->kv_ppm
+				 : which == RUNNING ? s->running
+						    : s->waiting,
 			.ns = s->t1_ns > s->t0_ns ? s->t1_ns - s->t0_ns : 1,
 		};
 	}

@@ -37,7 +37,8 @@ static void write_scheduler(struct jsonw *w, const struct scheduler_summary *s)
 	jsonw__end_object(w);
 }
 
-static void write_engine(struct jsonw *w, const struct model_view *v, const struct rec_engine *engine)
+static void write_engine(struct jsonw *w, const struct model_view *v,
+			 const struct rec_engine *engine)
 {
 	const struct tl_engine *e = &engine->e;
 

@@ -199,7 +199,8 @@ static bool tells_of_preemption(const struct model_view *v, const struct rec_req
 	return false;
 }
 
-static void write_preempted(struct jsonw *w, const struct model_view *v, const struct rec_request *r)
+static void write_preempted(struct jsonw *w, const struct model_view *v,
+			    const struct rec_request *r)
 {
 	uint64_t origin = request_first_ns(r);
 
@@ -219,7 +220,8 @@ static void write_preempted(struct jsonw *w, const struct model_view *v, const s
 			json_since(w, "at_ms", p->at_ns, origin);
 			json_known_count(w, "lost_tokens", p->lost_tokens);
 			json_ms(w, "parked_ms",
-				p->resumed_ns >= p->at_ns ? (int64_t)(p->resumed_ns - p->at_ns) : -1);
+				p->resumed_ns >= p->at_ns ? (int64_t)(p->resumed_ns - p->at_ns)
+							  : -1);
 			json_str(w, "provenance", provenance_names[p->prov]);
 			jsonw__end_object(w);
 		}
