@@ -42,7 +42,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		d->json = true;
 		return 0;
 	case ARGP_KEY_ARG:
-		argp_error(state, "'%s' is too much: name a process with -p PID", arg);
+		argp_error(state, "unexpected argument '%s': name a process with -p PID", arg);
 		return 0;
 	}
 	return ARGP_ERR_UNKNOWN;

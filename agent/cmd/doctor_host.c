@@ -173,13 +173,13 @@ static int check_sysctls(struct check_list *list)
 	if (!read_line("/proc/sys/kernel/perf_event_paranoid", buf, sizeof(buf)))
 		return check_add(list, "perf events", CHECK_WARN, "not in this kernel: no T1");
 	err = check_add(list, "perf events", CHECK_INFO,
-		  "kernel.perf_event_paranoid=%s: of no matter with CAP_PERFMON", buf);
+		  "kernel.perf_event_paranoid=%s: does not matter with CAP_PERFMON", buf);
 	if (err)
 		return err;
 	if (!read_line("/proc/sys/kernel/yama/ptrace_scope", buf, sizeof(buf)))
 		return check_add(list, "yama", CHECK_INFO, "not in this kernel");
 	return check_add(list, "yama", CHECK_INFO,
-		   "kernel.yama.ptrace_scope=%s: of no matter with CAP_SYS_PTRACE", buf);
+		   "kernel.yama.ptrace_scope=%s: does not matter with CAP_SYS_PTRACE", buf);
 }
 
 static int check_memlock(struct check_list *list)

@@ -36,7 +36,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		o->json = true;
 		return 0;
 	case ARGP_KEY_ARG:
-		argp_error(state, "'%s' is too much: list takes no arguments", arg);
+		argp_error(state, "unexpected argument '%s': list takes none", arg);
 		return 0;
 	}
 	return ARGP_ERR_UNKNOWN;

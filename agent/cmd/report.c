@@ -22,7 +22,7 @@ enum { OPT_NO_STEPS = 256, OPT_NO_SELF, OPT_NO_TASKS };
 
 static const struct argp_option options[] = {
 	{ "json", 'j', NULL, 0, "Print JSON (doc/report-json.md)", 0 },
-	{ "request", 'r', "ID", 0, "Details of one request: r17, 17, or the begin of its response id, "
+	{ "request", 'r', "ID", 0, "Details of one request: r17, 17, or the beginning of its response id, "
 	  "X-Request-Id or traceparent", 0 },
 	{ "no-steps", OPT_NO_STEPS, NULL, 0, "JSON: leave out the steps, which are its bulk", 1 },
 	{ "no-self", OPT_NO_SELF, NULL, 0, "JSON: leave out the observer's own costs, the only part in which "

@@ -68,7 +68,7 @@ static int print(const struct why_args *o, const struct model_view *v)
 			return -ENOENT;
 		}
 	} else if (!worst(v, &i)) {
-		log_error("the recording has no request that was seen from its begin to its end");
+		log_error("the recording has no request that was seen from its beginning to its end");
 		return -ENOENT;
 	}
 	return why_request(v, i, &wo, stdout);
@@ -81,7 +81,7 @@ int cmd_why(int argc, char **argv)
 		"Show where the time of one request went: waits, prefill steps, decode steps with who else was "
 		"in them, delivery. Without REQUEST: the one with the worst TTFT. FILE: trace.tlag if not "
 		"given.\v"
-		"REQUEST is r17, 17, or the begin of a response id, X-Request-Id or traceparent.\n"
+		"REQUEST is r17, 17, or the beginning of a response id, X-Request-Id or traceparent.\n"
 		"Example: tokenlag why trace.tlag r17",
 		children, NULL, NULL };
 	struct why_args o = { 0 };

@@ -9,7 +9,7 @@
 enum { MAX_HOLDERS = 8, NAMES_LEN = 200 };
 
 static const char *const brief_names[N_PARTS] = {
-	[PART_READ] = "reading",
+	[PART_READ] = "until it was read",
 	[PART_BEFORE_SUBMIT] = "front end",
 	[PART_WAIT_SLOT] = "waiting for a slot",
 	[PART_WAIT_STEP] = "waiting for a step",

@@ -46,7 +46,7 @@ static void list_candidates(const struct model_view *v, const char *what, int fi
 			    char *why, size_t size)
 {
 	size_t len = strlen(what), named = 0;
-	int at = snprintf(why, size, "'%.80s' is the begin of %zu requests:", what, n);
+	int at = snprintf(why, size, "'%.80s' is the beginning of %zu requests:", what, n);
 
 	for (size_t i = 0; i < v->n_requests && at > 0 && (size_t)at < size; i++) {
 		if (request_fits(&v->requests[i], what, len) != fit)

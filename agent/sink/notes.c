@@ -10,7 +10,7 @@
 
 const struct definition definitions[] = {
 	{ "ttft",
-	  "first_token_wire - req_first_byte; streamed requests that were seen from their begin" },
+	  "first_token_wire - req_first_byte; streamed requests that were seen from their beginning" },
 	{ "tpot",
 	  "(last_token_wire - first_token_wire) / (output_tokens - 1); streamed, one answer, "
 	  "at least 2 tokens" },
@@ -18,7 +18,7 @@ const struct definition definitions[] = {
 	  "end of a step that gave a sequence output - end of the step before that did; "
 	  "one gap per step, whatever the number of tokens in it" },
 	{ "itl_chunk",
-	  "begin of the write of a chunk with a token - begin of the write of the chunk "
+	  "start of the write of a chunk with a token - start of the write of the chunk "
 	  "with a token before it; a chunk may hold several tokens" },
 	{ "e2e", "done - req_first_byte; streamed or not" },
 	{ "queue",
@@ -26,11 +26,11 @@ const struct definition definitions[] = {
 	{ "prefill", "first_token_engine - prefill_start" },
 	{ "frontend", "submit - req_last_byte; parsing, templating, tokenizing" },
 	{ "delivery",
-	  "begin of the write of a chunk - end of the step that gave what it holds; matched by "
+	  "start of the write of a chunk - end of the step that gave what it holds; matched by "
 	  "ordinal; where chunks hold several, by the earliest matching that leaves none empty" },
 	{ "decode", "last_token_engine - first_token_engine" },
 	{ "output_tokens_per_s.wall",
-	  "output tokens in the capture / (end of the last request - begin "
+	  "output tokens in the capture / (end of the last request - start "
 	  "of the first)" },
 	{ "output_tokens_per_s.busy",
 	  "output tokens in the capture / union of the engine's steps (of "

@@ -6,6 +6,7 @@
 #include "sink/blame.h"
 #include "sink/notes.h"
 #include "sink/text_priv.h"
+#include "sink/wall.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -183,12 +184,14 @@ static void write_cost(struct page *p, const struct model_view *v, const struct 
 static void write_capture(struct page *p, const struct model_view *v)
 {
 	const struct tl_host *h = v->host;
-	char span[UNITS_LEN];
+	char span[UNITS_LEN], began[WALL_LEN];
 
 	units_ns(span, v->t1_ns - v->t0_ns);
+	wall_text(v, v->t0_ns, began);
 	if (h)
-		page__para(p, "capture", LABEL, "%s on %s (kernel %s, %u CPUs) with tokenlag %s",
-			   span, h->hostname, h->kernel, h->n_cpus, h->tool);
+		page__para(p, "capture", LABEL, "%s%s%s on %s (kernel %s, %u CPUs) with tokenlag %s",
+			   span, *began ? " from " : "", began, h->hostname, h->kernel, h->n_cpus,
+			   h->tool);
 	else
 		page__para(p, "capture", LABEL, "%s on a host that the recording does not name",
 			   span);

@@ -5,6 +5,7 @@
 #include "base/util.h"
 #include "sink/notes.h"
 #include "sink/text_priv.h"
+#include "sink/wall.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -16,7 +17,7 @@ enum { WIDE_LABEL = 12 };
 static void write_head(struct page *p, const struct model_view *v, const struct rec_request *r,
 		       const struct trace *t)
 {
-	char reason[160], hint[240], total[UNITS_LEN];
+	char reason[160], hint[240], total[UNITS_LEN], began[WALL_LEN];
 	const char *method = method_name(r->method);
 
 	request_reason(r, reason, sizeof(reason));
@@ -44,11 +45,12 @@ static void write_head(struct page *p, const struct model_view *v, const struct 
 			   r->x_request_id[0] ? " x-request-id " : "", r->x_request_id,
 			   r->traceparent[0] ? " traceparent " : "", r->traceparent);
 	if (r->engine < v->n_engines)
-		page__para(p, "engine", WIDE_LABEL,
-			   "pid %u, connection %u, begins %.3f ms after the "
-			   "recording",
-			   v->engines[r->engine].e.hdr.tgid, r->conn,
-			   (double)(t->t0_ns - v->t0_ns) / 1e6);
+		page__para(p, "engine", WIDE_LABEL, "pid %u, connection %u",
+			   v->engines[r->engine].e.hdr.tgid, r->conn);
+	wall_text(v, t->t0_ns, began);
+	page__para(p, r->joined_late ? "first seen" : "began", WIDE_LABEL,
+		   "%s%s%.3f ms after the recording began", began,
+		   *began ? ", " : "", t->t0_ns > v->t0_ns ? (double)(t->t0_ns - v->t0_ns) / 1e6 : 0);
 }
 
 static void write_count(struct page *p, const char *what, const struct rec_count *c)
@@ -160,7 +162,7 @@ static void write_points(struct page *p, const struct rec_request *r, uint64_t o
 		page__para(p, "not seen:", WIDE_LABEL, "%s", missing);
 	if (!r->at_ns[P_REQ_FIRST_BYTE])
 		page__para(p, "", 0,
-			   "Its begin was not seen: ms count from the first thing that was.");
+			   "Its beginning was not seen: ms count from the first thing that was.");
 }
 
 /* ---- metrics, gaps ---- */

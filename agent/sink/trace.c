@@ -12,7 +12,7 @@
 enum { MAX_BETWEEN_NS = 2000000 };
 
 const char *const part_names[N_PARTS] = {
-	[PART_READ] = "reading the request",
+	[PART_READ] = "arrival to read by the server",
 	[PART_BEFORE_SUBMIT] = "in the front end (parse, tokenize)",
 	[PART_WAIT_SLOT] = "waiting for a slot",
 	[PART_WAIT_STEP] = "waiting for the next step",

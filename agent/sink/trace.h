@@ -7,7 +7,7 @@
 #include "sink/crowd.h"
 
 enum part {
-	PART_READ,		/* req_first_byte -> req_last_byte */
+	PART_READ,		/* req_first_byte -> req_last_byte: until the server had read it */
 	PART_BEFORE_SUBMIT,	/* front end: req_last_byte -> submit: parse, template, tokenize */
 	PART_WAIT_SLOT,		/* after submit, while its slot was still another sequence's */
 	PART_WAIT_STEP,		/* after that, until the next step began */

@@ -6,6 +6,7 @@
 #include "base/util.h"
 #include "sink/blame.h"
 #include "sink/notes.h"
+#include "sink/wall.h"
 #include "sink/why_priv.h"
 
 #include <errno.h>
@@ -14,9 +15,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const enum part unknown_parts[] = { PART_UNEXPLAINED, PART_SERVER, PART_STREAM };
+
 static uint64_t not_explained(const struct trace *t)
 {
-	return t->sum_ns[PART_UNEXPLAINED] + t->sum_ns[PART_SERVER] + t->sum_ns[PART_STREAM];
+	uint64_t ns = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(unknown_parts); i++)
+		ns += t->sum_ns[unknown_parts[i]];
+	return ns;
+}
+
+/* us since its beginning. Only boundaries are rounded, so rows, parts and sums add up as printed. */
+static uint64_t at_us(const struct trace *t, uint64_t ns)
+{
+	return (ns - t->t0_ns + 500) / 1000;
 }
 
 /* ---- the answer ---- */
@@ -89,7 +102,7 @@ static void name_parts(struct sentence *s, const struct trace *t)
 static void write_answer(struct page *p, const struct trace *t)
 {
 	struct sentence s = { .total_ns = t->t1_ns - t->t0_ns };
-	char total[UNITS_LEN], ms[UNITS_LEN], reason[160];
+	char total[UNITS_LEN], ms[UNITS_LEN], reason[160], began[WALL_LEN];
 	const struct rec_request *r = t->r;
 	bool whole = !r->joined_late && r->at_ns[P_DONE];
 
@@ -105,6 +118,10 @@ static void write_answer(struct page *p, const struct trace *t)
 		   s.text + 1, not_explained(t) ? "unexplained " : "nothing unexplained",
 		   not_explained(t) ? units_ns(ms, not_explained(t)) : "");
 	page__style(p, STYLE_PLAIN);
+	wall_text(t->v, t->t0_ns, began);
+	page__para(p, "", 0, "It %s %s%s%.0f ms after the recording began.",
+		   r->joined_late ? "was first seen" : "began", began, *began ? ", " : "",
+		   t->t0_ns > t->v->t0_ns ? (double)(t->t0_ns - t->v->t0_ns) / 1e6 : 0);
 	if (!t->q)
 		page__para(p, "", 0,
 			   "It is joined to no step of the engine: only what crossed the wire is "
@@ -130,8 +147,8 @@ static void write_row(struct page *p, const struct trace *t, struct why_row *r, 
 	int at = 10 + 10 + 2 + cells + 2, bar_end;
 	char pad[160];
 
-	fprintf(p->out, "%10.3f%10.3f  ", (double)(r->t0_ns - t->t0_ns) / 1e6,
-		(double)(r->t1_ns - r->t0_ns) / 1e6);
+	fprintf(p->out, "%10.3f%10.3f  ", (double)at_us(t, r->t0_ns) / 1000,
+		(double)(at_us(t, r->t1_ns) - at_us(t, r->t0_ns)) / 1000);
 	bar_end = page__bar(p, cells, r->t0_ns - t->t0_ns, r->t1_ns - t->t0_ns, t->t1_ns - t->t0_ns,
 			    r->style);
 	snprintf(pad, sizeof(pad), "%*s", cells - bar_end + 2, "");
@@ -155,12 +172,6 @@ static int write_rows(struct page *p, const struct trace *t)
 
 /* ---- the sum ---- */
 
-/* us of ns; parts are differences of rounded running sums, so that what is printed adds up. */
-static uint64_t rounded_us(uint64_t ns)
-{
-	return (ns + 500) / 1000;
-}
-
 static void write_part(struct page *p, const char *name, uint64_t us, uint64_t total_us)
 {
 	fprintf(p->out, "%10.3f%8.1f %%  %s\n", (double)us / 1000,
@@ -169,20 +180,23 @@ static void write_part(struct page *p, const char *name, uint64_t us, uint64_t t
 
 static void write_sum(struct page *p, const struct trace *t)
 {
-	uint64_t total = rounded_us(t->t1_ns - t->t0_ns), sum_ns = 0;
+	uint64_t total = at_us(t, t->t1_ns), us[N_PARTS] = { 0 };
+	int n_unknown = 0;
 	bool whole = !t->r->joined_late && t->r->at_ns[P_DONE];
 
 	page__heading(p, "%10s%10s  %s", "ms", "share", "part");
-	for (int part = 0; part < N_PARTS; part++) {
-		uint64_t before = rounded_us(sum_ns);
-
-		sum_ns += t->sum_ns[part];
+	for (size_t i = 0; i < t->n; i++)
+		us[t->segs[i].part] += at_us(t, t->segs[i].t1_ns) - at_us(t, t->segs[i].t0_ns);
+	for (int part = 0; part < N_PARTS; part++)
 		if (t->sum_ns[part])
-			write_part(p, part_names[part], rounded_us(sum_ns) - before, total);
-	}
+			write_part(p, part_names[part], us[part], total);
 	write_part(p, whole ? "sum = e2e (done - req_first_byte)" : "sum = what was seen of it",
-		   rounded_us(sum_ns), total);
-	write_part(p, "of this unexplained", rounded_us(not_explained(t)), total);
+		   total, total);
+	for (size_t i = 0; i < ARRAY_SIZE(unknown_parts); i++)
+		n_unknown += t->sum_ns[unknown_parts[i]] > 0;
+	if (n_unknown != 1) /* one is a row already */
+		write_part(p, "of this unexplained",
+			   us[PART_UNEXPLAINED] + us[PART_SERVER] + us[PART_STREAM], total);
 }
 
 /* ---- what else to know ---- */
@@ -233,7 +247,7 @@ static void write_join(struct page *p, const struct trace *t)
 			   t->r->n_seqs);
 	if (t->r->joined_late)
 		page__para(p, "  -", 4,
-			   "its begin was not seen: times count from the first thing that was");
+			   "its beginning was not seen: times count from the first thing that was");
 	else if (!t->r->at_ns[P_SUBMIT])
 		page__para(p, "  -", 4,
 			   "submit was not seen: parsing and tokenizing are part of the wait");

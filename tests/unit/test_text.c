@@ -77,6 +77,7 @@ static void test_report__first_line_is_the_answer(void **state)
 	assert_int_equal(strncmp(text, "3 of 3 requests complete; TTFT p50 ", 35), 0);
 	assert_has(text, "most of the worst TTFT (r3, 338 ms) is 197 ms of its own prefill.\n");
 	assert_has(text, ": r3 prefill, 1 more\n");
+	assert_has(text, " from 2023-11-14 22:13:20.000 +0000 on box (kernel");
 	assert_has(text, "ITL per token      92    4.60    4.60    55.4    55.4  observed, engine");
 	assert_has(text, "TPOT                3    4.60    7.75    7.75    7.75  observed, tokens");
 	assert_has(text, "queue               3    0.20     139     139     139  observed\n");
@@ -256,6 +257,7 @@ static void test_request__points_in_order_of_time(void **state)
 	strcpy(f->reqs[2].x_request_id, "req-77");
 	text = render(f, &(struct text_opts){ .width = 1000 }, 2);
 	assert_has(text, "r3: complete after");
+	assert_has(text, "began       2023-11-14 22:13:20.030 +0000, 30.000 ms after the recording began\n");
 	assert_has(text, "POST /v1/chat/completions, model tiny, streamed");
 	assert_has(text, "x-request-id req-77");
 	assert_has(text, "900 tokens (reported)");
@@ -338,7 +340,7 @@ static const struct find_case {
 	{ "chatcmpl-a001", 0, 0, NULL },
 	{ "alpha", 0, 0, NULL },		/* equal to one, begin of another */
 	{ "alpha-b", 0, 1, NULL },
-	{ "al", -ENOTUNIQ, 0, "'al' is the begin of 2 requests: r1 r2; name one of them" },
+	{ "al", -ENOTUNIQ, 0, "'al' is the beginning of 2 requests: r1 r2; name one of them" },
 	{ "chatcmpl", -ENOTUNIQ, 0, "r1 r2 r3" },
 	{ "7", 0, 2, NULL },			/* no r7, but an id that begins so */
 	{ "r9", -ENOENT, 0, "no request 'r9'; there are r1 to r3" },
@@ -405,6 +407,7 @@ static void test_cell_ms__three_digits(void **state)
 
 int main(void)
 {
+	setenv("TZ", "UTC", 1);
 	const struct CMUnitTest tests[] = {
 		TEST(test_report__first_line_is_the_answer),
 		TEST(test_report__says_which_values_are_inferred),

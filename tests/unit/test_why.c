@@ -7,6 +7,7 @@
 #include "unit.h"
 
 #include <errno.h>
+#include <time.h>
 
 #define MS(x) ((uint64_t)((x)*1000000))
 
@@ -277,7 +278,7 @@ static void test_trace__what_came_before_we_did_is_not_claimed(void **state)
 	trace__free(&t);
 	text = why(f, 0);
 	assert_has(text, "seen for");
-	assert_has(text, "its begin was not seen");
+	assert_has(text, "its beginning was not seen");
 	free(text);
 }
 
@@ -331,6 +332,54 @@ static void test_why__says_who_had_the_slot_and_what_ran(void **state)
 	text = why(*state, 0);
 	assert_has(text, "shared with prefill of r3 (900 tok), r2 (54 tok))");
 	assert_has(text, "decode 55.2 ms, with prefill of r3 (255 tok)");
+	free(text);
+}
+
+/* The hole of 192 ms in r1 is the only part without evidence: it is one row, not two. */
+static void test_why__what_is_unexplained_is_said_once(void **state)
+{
+	struct fake *f = *state;
+	char *text;
+
+	with_hole(f, 300);
+	f->steps[9].t0_ns += 499; /* ns that round differently alone and in a sum */
+	text = why(f, 0);
+	assert_null(strstr(text, "of this unexplained"));
+	assert_has(text, "   192.000    62.5 %  unexplained\n");
+	assert_has(text, "   103.000   192.000"); /* at, and as long as in the table */
+	free(text);
+}
+
+static void test_why__a_row_says_what_lies_between_its_steps(void **state)
+{
+	char *text;
+
+	with_hole(*state, 109);
+	text = why(*state, 0);
+	assert_has(text, "9 decode steps x 10.0 ms + 9.00 ms between, alone");
+	free(text);
+}
+
+static void test_why__says_when_it_began(void **state)
+{
+	struct fake *f = *state;
+	char *text;
+
+	setenv("TZ", "XST-5:30", 1);
+	tzset();
+	three_jobs(f);
+	text = why(f, 2);
+	assert_has(text, "It began 2023-11-15 03:43:20.030 +0530 (11-14 22:13:20 UTC), 30 ms after the "
+			 "recording began.");
+	free(text);
+	setenv("TZ", "UTC", 1);
+	tzset();
+	text = why(f, 2);
+	assert_has(text, "It began 2023-11-14 22:13:20.030 +0000, 30 ms after");
+	free(text);
+	f->v.host = NULL;
+	text = why(f, 2);
+	assert_has(text, "It began 30 ms after the recording began.");
 	free(text);
 }
 
@@ -515,6 +564,9 @@ int main(void)
 		TEST(test_why__chunks_out_of_order_draw_no_endless_bar),
 		TEST(test_trace__nothing_known),
 		TEST(test_why__says_who_had_the_slot_and_what_ran),
+		TEST(test_why__what_is_unexplained_is_said_once),
+		TEST(test_why__a_row_says_what_lies_between_its_steps),
+		TEST(test_why__says_when_it_began),
 		TEST(test_why__a_prefill_of_others_is_not_its_own),
 		TEST(test_why__a_wait_names_who_filled_it),
 		TEST(test_why__printed_parts_add_up),
