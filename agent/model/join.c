@@ -344,7 +344,11 @@ static void points_of_sequence(const struct model *m, struct rec_request *r, con
 	if (q->scheduled_ns)
 		reported_point(r, P_SCHEDULED, q->scheduled_ns);
 	if (!q->joined_late && q->n_visits) {
-		first_point(r, P_PREFILL_START, m->steps[q->visits[0].step].t0_ns);
+		const struct rec_step *st = &m->steps[q->visits[0].step];
+		bool later = q->scheduled_ns > st->t0_ns && q->scheduled_ns < st->t1_ns;
+
+		/* Where only the end of a step is seen, its begin may be that of what came before it. */
+		first_point(r, P_PREFILL_START, later ? q->scheduled_ns : st->t0_ns);
 		if (!r->joined_late || r->at_ns[P_REQ_FIRST_BYTE])
 			first_point(r, P_FIRST_TOKEN_ENGINE, first);
 	}

@@ -29,12 +29,7 @@ enum prefix_class prefix_class(const struct rec_request *r)
 
 bool chunk_is_token(const struct rec_chunk *c)
 {
-	const uint32_t no_token = TL_CHUNK_ROLE | TL_CHUNK_FINISH | TL_CHUNK_USAGE |
-				  TL_CHUNK_PROGRESS | TL_CHUNK_DONE | TL_CHUNK_ERROR;
-
-	if (c->flags & TL_CHUNK_TOKEN)
-		return true;
-	return (c->flags & TL_CHUNK_EMPTY) && !(c->flags & no_token);
+	return flags_may_be_token(c->flags);
 }
 
 bool request_is_streamed(const struct rec_request *r)

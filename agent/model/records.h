@@ -37,6 +37,18 @@ struct rec_chunk {
 	uint16_t n_tokens;	/* said by the chunk; 0: unknown */
 };
 
+/* May a chunk with these flags (TL_CHUNK_*) hold a token? Text, reasoning and tool pieces do. An empty piece of
+ * text does unless it came with something that explains it; counts do not: some servers send them with
+ * every chunk (vLLM's continuous_usage_stats), and a chunk of counts alone has no piece of text. */
+static inline bool flags_may_be_token(uint32_t flags)
+{
+	if (flags & TL_CHUNK_TOKEN)
+		return true;
+	return (flags & TL_CHUNK_EMPTY) &&
+	       !(flags & (TL_CHUNK_ROLE | TL_CHUNK_FINISH | TL_CHUNK_PROGRESS | TL_CHUNK_DONE |
+			  TL_CHUNK_ERROR));
+}
+
 /* A value that may be unknown, and where it is from. */
 struct rec_count {
 	uint32_t n;

@@ -177,16 +177,6 @@ int request_on_resp(struct model *m, const struct tl_resp_begin *e)
 	return 0;
 }
 
-/* May this chunk hold a token? Text, reasoning and tool pieces do; an empty piece of text does
- * unless it came with something that explains it. */
-static bool maybe_token(uint32_t flags)
-{
-	if (flags & TL_CHUNK_TOKEN)
-		return true;
-	return (flags & TL_CHUNK_EMPTY) && !(flags & (TL_CHUNK_ROLE | TL_CHUNK_FINISH | TL_CHUNK_USAGE |
-						      TL_CHUNK_PROGRESS | TL_CHUNK_DONE));
-}
-
 int request_on_chunk(struct model *m, const struct tl_chunk *e)
 {
 	int err;
@@ -203,7 +193,7 @@ int request_on_chunk(struct model *m, const struct tl_chunk *e)
 		r->finish = TL_FINISH_ERROR;
 	if (e->hdr.flags & TL_CHUNK_DONE)
 		set_last(r, P_DONE, e->hdr.ts_ns);
-	if (!maybe_token(e->hdr.flags))
+	if (!flags_may_be_token(e->hdr.flags))
 		return 0;
 	if (GROW(r->chunks, r->cap_chunks, r->n_chunks))
 		return -ENOMEM;

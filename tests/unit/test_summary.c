@@ -148,7 +148,7 @@ static const struct chunk_case { uint32_t flags; bool token; } chunk_cases[] = {
 	{ TL_CHUNK_EMPTY, true },	/* a token without text */
 	{ TL_CHUNK_EMPTY | TL_CHUNK_ROLE, false },
 	{ TL_CHUNK_EMPTY | TL_CHUNK_FINISH, false },
-	{ TL_CHUNK_EMPTY | TL_CHUNK_USAGE, false },
+	{ TL_CHUNK_EMPTY | TL_CHUNK_USAGE, true },	/* vLLM, continuous_usage_stats */
 	{ TL_CHUNK_EMPTY | TL_CHUNK_PROGRESS, false },
 	{ TL_CHUNK_ROLE, false },
 	{ TL_CHUNK_DONE, false },
