@@ -163,6 +163,10 @@ int pipeline__feed(struct pipeline *p, const struct tl_hdr *ev)
 	case TL_RAW_PROC:
 		err = on_proc(p, (const void *)ev);
 		break;
+	case TL_LOST:
+		err = ((const struct tl_lost *)ev)->where == TL_LOST_RING ? vllm__lost(p->vllm) : 0;
+		err = err ? err : emit(&p->out, ev);
+		break;
 	case TL_RAW_IO_URING:
 		err = on_io_uring(p, ev);
 		break;

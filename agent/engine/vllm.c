@@ -128,7 +128,7 @@ bool vllm__wants(const struct vllm *v, uint32_t tgid)
 
 /* ---- sequences ---- */
 
-/* Ended sequences whose HTTP request never showed give their numbers back. */
+/* Ended sequences give their numbers back, those whose HTTP request never showed after a while. */
 static void reclaim(struct vllm *v)
 {
 	for (uint32_t i = 0; i < v->n_seqs; i++) {
@@ -139,14 +139,23 @@ static void reclaim(struct vllm *v)
 	}
 }
 
-void vllm_seq_forget(struct vllm *v, struct vseq *q)
+static void leave_siblings(struct vllm *v, const struct vseq *q)
 {
 	struct vhttp *h = map__get(v->by_http, q->http_hash);
+	uint32_t *at = h ? &h->first : NULL;
 
-	map__del(v->by_id, q->id_hash);
-	/* Siblings go together: the chain is dropped with its first. */
-	if (h && h->first == q->slot + 1)
+	while (at && *at && *at != q->slot + 1)
+		at = &v->seqs[*at - 1].next_same_http;
+	if (at && *at)
+		*at = q->next_same_http;
+	if (h && !h->first)
 		map__del(v->by_http, q->http_hash);
+}
+
+void vllm_seq_forget(struct vllm *v, struct vseq *q)
+{
+	leave_siblings(v, q);
+	map__del(v->by_id, q->id_hash);
 	q->used = false;
 	if (v->n_free == v->cap_free) {
 		uint32_t *p = vec_grow_(v->free_slots, &v->cap_free, v->n_free + 1, sizeof(*p), MAX_SEQS);
@@ -158,34 +167,64 @@ void vllm_seq_forget(struct vllm *v, struct vseq *q)
 	v->free_slots[v->n_free++] = q->slot;
 }
 
+/* What goes by this id of HTTP. If there are too many, the oldest is forgotten: most are of requests
+ * that never reached an engine. NULL: out of memory. */
+static struct vhttp *http_of(struct vllm *v, uint64_t hash)
+{
+	struct vhttp *h = map__put(v->by_http, hash, NULL);
+	uint64_t oldest;
+
+	if (h || !map__is_full(v->by_http) || !map__oldest(v->by_http, &oldest))
+		return h;
+	map__del(v->by_http, oldest);
+	return map__put(v->by_http, hash, NULL);
+}
+
+/* A number for a sequence: one that was given back, or a new one. -1: none. */
+static int64_t new_slot(struct vllm *v)
+{
+	struct vseq *p;
+
+	if (!v->n_free && v->n_seqs && (v->n_seqs % 1024 == 0 || v->n_seqs == MAX_SEQS))
+		reclaim(v);
+	if (v->n_free)
+		return v->free_slots[--v->n_free];
+	if (v->n_seqs == MAX_SEQS) {
+		v->counts.refused++;
+		return -1;
+	}
+	if (v->n_seqs == v->cap_seqs) {
+		p = vec_grow_(v->seqs, &v->cap_seqs, v->n_seqs + 1, sizeof(*p), MAX_SEQS);
+		if (!p) {
+			v->err = -ENOMEM;
+			return -1;
+		}
+		v->seqs = p;
+	}
+	return v->n_seqs++;
+}
+
 struct vseq *vllm_seq_new(struct vllm *v, struct vllm_id id, uint32_t engine)
 {
 	struct vllm_names names;
+	int64_t slot = new_slot(v);
 	struct vhttp *h;
 	struct vseq *q;
-	uint32_t slot, *at;
+	uint32_t *at;
 
-	if (!v->n_free && v->n_seqs >= 1024 && v->n_seqs % 1024 == 0)
-		reclaim(v);
-	if (v->n_free) {
-		slot = v->free_slots[--v->n_free];
-	} else {
-		if (v->n_seqs == v->cap_seqs) {
-			q = vec_grow_(v->seqs, &v->cap_seqs, v->n_seqs + 1, sizeof(*q), MAX_SEQS);
-			if (!q)
-				return NULL;
-			v->seqs = q;
-		}
-		slot = v->n_seqs++;
-	}
+	if (slot < 0)
+		return NULL;
 	vllm_msg_names(id, &names);
 	q = &v->seqs[slot];
 	*q = (struct vseq){ .id_hash = vllm_hash(id.p, id.len), .slot = slot, .used = true, .prompt = -1,
-			    .cached = -1, .max_out = -1, .engine = engine, .http_hash = vllm_hash(names.http.p, names.http.len) };
+			    .cached = -1, .max_out = -1, .engine = engine,
+			    .http_hash = vllm_hash(names.http.p, names.http.len) };
 	at = map__put(v->by_id, q->id_hash, NULL);
-	h = map__put(v->by_http, q->http_hash, NULL);
+	h = http_of(v, q->http_hash);
 	if (!at || !h) {
+		map__del(v->by_id, q->id_hash);
 		q->used = false;
+		v->err = -ENOMEM;
 		return NULL;
 	}
 	*at = slot;
@@ -231,9 +270,9 @@ int vllm__on_id(struct vllm *v, uint64_t now_ns, uint32_t req, const char *id, b
 			/* The request is on its way to the engine. */
 			if (i != (answered ? 0 : 1) && i != 2)
 				continue;
-			h = map__put(v->by_http, vllm_hash(name, n), NULL);
+			h = http_of(v, vllm_hash(name, n));
 			if (!h)
-				return 0;
+				return -ENOMEM;
 		}
 		h->req = req;
 		for (uint32_t s = h->first; s; s = v->seqs[s - 1].next_same_http)
@@ -259,7 +298,9 @@ static void on_add(struct vllm *v, struct vengine *g, const struct vllm_add *a)
 		g->woke = true;
 	}
 	q = vllm_seq_new(v, a->id, g - v->engines);
-	if (!q || vsched__arrive(&g->sched, q->slot)) {
+	if (!q)
+		return;
+	if (vsched__arrive(&g->sched, q->slot)) {
 		v->err = -ENOMEM;
 		return;
 	}
@@ -356,12 +397,22 @@ static void socket_close(struct vllm *v, uint64_t sock)
 	map__del(v->sockets, sock);
 }
 
+static int feed_zmtp(struct zmtp *z, const struct tl_raw_net *e)
+{
+	uint64_t gap = e->total - e->head - e->tail;
+	int err = zmtp__feed(z, e->data, e->head, true);
+
+	if (!err && gap)
+		err = zmtp__gap(z, gap);
+	if (!err && e->tail)
+		err = zmtp__feed(z, e->data + e->head, e->tail, false);
+	return err;
+}
+
 static void on_net(struct vllm *v, const struct tl_raw_net *e)
 {
 	const struct vprocess *p = map__get(v->processes, e->hdr.tgid);
 	struct vsocket *s = socket_of(v, e->sock);
-	struct zmtp *z;
-	uint64_t gap = e->total - e->head - e->tail;
 
 	if (!s) {
 		v->err = -ENOMEM;
@@ -369,12 +420,8 @@ static void on_net(struct vllm *v, const struct tl_raw_net *e)
 	}
 	v->engine = p->engine;
 	v->out_dir = e->dir == TL_OUT;
-	z = v->out_dir ? s->out : s->in;
-	zmtp__feed(z, e->data, e->head, true);
-	if (gap && zmtp__gap(z, gap))
-		return;
-	if (e->tail)
-		zmtp__feed(z, e->data + e->head, e->tail, false);
+	if (feed_zmtp(v->out_dir ? s->out : s->in, e) == -EPROTO)
+		vsched__lost(&v->engines[p->engine].sched);
 }
 
 static void on_process_exit(struct vllm *v, uint32_t tgid)
@@ -383,9 +430,31 @@ static void on_process_exit(struct vllm *v, uint32_t tgid)
 
 	if (!p)
 		return;
-	if (p->engine >= 0)
+	if (p->engine >= 0) {
 		vengine_flush(v, &v->engines[p->engine]);
+		for (size_t i = 0; i < v->n_seqs; i++) {
+			struct vseq *q = &v->seqs[i];
+
+			if (q->used && q->state != VSEQ_DONE && q->engine == (uint32_t)p->engine)
+				vllm_seq_end(v, &v->engines[p->engine], q, v->now_ns);
+		}
+		vsched__free(&v->engines[p->engine].sched);
+	}
 	map__del(v->processes, tgid);
+}
+
+int vllm__lost(struct vllm *v)
+{
+	v->err = 0;
+	for (struct vsocket *s = map__oldest(v->sockets, NULL); s; s = map__newer(v->sockets, s, NULL)) {
+		zmtp__resync(s->in);
+		zmtp__resync(s->out);
+	}
+	for (size_t i = 0; i < v->n_engines; i++) {
+		vengine_flush(v, &v->engines[i]);
+		vsched__lost(&v->engines[i].sched);
+	}
+	return v->err;
 }
 
 int vllm__feed(struct vllm *v, const struct tl_hdr *ev)

@@ -22,6 +22,8 @@ bool vllm__wants(const struct vllm *v, uint32_t tgid);
 /* Takes TL_RAW_NET, TL_RAW_SOCK and TL_RAW_PROC of such processes. Returns 0, or -errno from `out` or
  * -ENOMEM. */
 int vllm__feed(struct vllm *v, const struct tl_hdr *ev);
+/* Events were lost before they came here: what is under way on the sockets is not known any more. */
+int vllm__lost(struct vllm *v);
 /* A request goes by this id (struct wire_opts). */
 int vllm__on_id(struct vllm *v, uint64_t now_ns, uint32_t req, const char *id, bool answered);
 int vllm__end(struct vllm *v);	/* says the steps that are still held */
@@ -30,6 +32,7 @@ struct vllm_counts {
 	uint64_t messages, steps, bad_messages, skipped_bytes;
 	uint64_t unknown_rows;	/* outputs of requests whose ADD was not seen */
 	uint64_t inferred_steps;	/* with a member whose tokens are not certain */
+	uint64_t refused;	/* sequences over the limit: not followed */
 };
 void vllm__counts(const struct vllm *v, struct vllm_counts *ret);
 

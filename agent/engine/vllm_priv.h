@@ -49,6 +49,7 @@ struct vengine {
 	 * messages of one time stamp. */
 	bool held, several;	/* something is held; there are several API servers */
 	uint64_t held_ns;
+	uint64_t scheduled_ns;	/* the last that the engine says it scheduled, of those that show in it */
 	struct vllm_stats stats;
 	bool has_stats;
 	bool cut;		/* some of it is missing */

@@ -60,7 +60,7 @@ bool vsched__is_idle(const struct vsched *s)
 
 void vsched__lost(struct vsched *s)
 {
-	s->planned = false;
+	s->planned = s->complete = false;
 	s->plan.n = 0;
 }
 
@@ -174,16 +174,6 @@ static void look_for_mode(struct vsched *s, const struct vseq *seqs, const struc
 		vote(s, 1);
 }
 
-/* Are requests taken on counted? Not if the prefix cache is off, or they do not read it. */
-static void look_for_lookups(struct vsched *s, const struct vseq *seqs, const struct vsched_in *in)
-{
-	if (in->has_prefix && in->new_requests + in->again_requests)
-		s->lookups = 1;
-	for (size_t i = 0; i < in->n_rows && !s->lookups && in->has_queues; i++)
-		if (is_first_row(seqs, &in->rows[i]))
-			s->lookups = -1;
-}
-
 /* ---- planning a step ---- */
 
 /* Moves the last of the running, as many as the engine has fewer, to the head of the waiting ones. */
@@ -283,6 +273,25 @@ static int64_t count_running(const struct vsched *s, const struct vseq *seqs, co
 	return n;
 }
 
+/* The engine still counts `n` of those that are told to stop: word has not reached it, and the next step may
+ * have them. */
+static void put_off_aborts(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, int64_t n)
+{
+	while (n-- > 0) {
+		struct vseq *last = NULL;
+
+		for (size_t i = 0; i < s->running.n; i++) {
+			struct vseq *q = &seqs[s->running.v[i]];
+
+			if (q->state != VSEQ_OVER && q->abort_ns && q->abort_ns <= in->end_ns &&
+			    (!last || q->abort_ns > last->abort_ns))
+				last = q;
+		}
+		if (last)
+			last->abort_ns = in->end_ns + 1;
+	}
+}
+
 /* Who is in the step: the running ones, and those that the counters say were taken on. */
 static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n_new,
 		uint64_t n_again)
@@ -304,15 +313,23 @@ static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
 	more = (int64_t)in->running - count_running(s, seqs, in, &n_aborted);
 	if (!err && in->has_queues && more < 0 && !n_new && !n_again)
 		err = preempt(s, seqs, in, -more);
-	if (!err && in->has_queues && more > 0 && s->lookups < 0) {
-		size_t waiting = s->waiting.n;	/* no counters: the prefix cache is off */
+	if (in->has_queues && more > 0) {
+		int64_t late = more < n_aborted ? more : n_aborted;
+
+		put_off_aborts(s, seqs, in, late);
+		more -= late;
+	}
+	if (!err && in->has_queues && more > 0 && s->complete) {
+		size_t waiting = s->waiting.n;	/* some are not counted: they do not read the prefix cache */
 
 		err = take_on(s, seqs, more, VSEQ_PREEMPTED);
 		if (!err)
 			err = take_on(s, seqs, more - (waiting - s->waiting.n), VSEQ_WAITING);
 		more -= waiting - s->waiting.n;
 	}
-	s->open = in->has_queues && more > n_aborted;
+	s->open = in->has_queues && more > 0;
+	if (in->has_queues)
+		s->complete = !s->open;
 	for (size_t i = 0; i < s->running.n && !err; i++) {
 		const struct vseq *q = &seqs[s->running.v[i]];
 
@@ -348,8 +365,10 @@ static int plan_first(struct vsched *s, struct vseq *seqs, const struct vsched_i
 	struct vsched_in this = *in;
 	uint64_t n = 0, hits = 0;
 	int64_t left = s->budget ? s->budget : INT64_MAX, taken = taken_by_running(s, seqs), n_aborted;
-	int64_t max = s->lookups < 0 ? (int64_t)in->running - count_running(s, seqs, in, &n_aborted) :
-				       (int64_t)in->new_requests;
+	int64_t max = (int64_t)in->running - count_running(s, seqs, in, &n_aborted);
+
+	if (max < (int64_t)in->new_requests || !s->complete)
+		max = in->new_requests;
 
 	left -= taken > 0 ? taken : 0;
 	for (size_t i = 0; i < s->waiting.n && (int64_t)n < max; i++) {
@@ -466,7 +485,6 @@ int vsched__step(struct vsched *s, struct vseq *seqs, const struct vsched_in *in
 	s->preempted.n = s->over.n = 0;
 	for (size_t i = 0; i < in->n_rows; i++)
 		seqs[in->rows[i].slot].row = i + 1;
-	look_for_lookups(s, seqs, in);
 	look_for_mode(s, seqs, in);
 	err = vsched_is_async(s) ? step_async(s, seqs, in, ret) : step_sync(s, seqs, in, ret);
 	if (!err)

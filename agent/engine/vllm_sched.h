@@ -51,6 +51,7 @@ struct vseq {
 	int64_t cached;		/* of these from the cache, -1: unknown yet */
 	uint64_t computed;	/* since it was taken on, cached ones apart */
 	uint64_t to_compute_again;	/* after a preemption: its prompt and output, 0: none */
+	uint64_t again_left;	/* of these, to come */
 	uint64_t lost;		/* computed tokens that the last preemption took ... */
 	uint64_t lost_before;	/* ... and those before it, since its last output */
 	uint64_t n_out;		/* output tokens so far */
@@ -109,7 +110,7 @@ struct vsched {
 	uint64_t new_hits, again_hits;	/* of those that are fresh in it */
 	int8_t async_votes;	/* > 0: scheduling is asynchronous, 0: not known yet ... */
 	bool unsure;		/* ... and so whether what ended is in one step more */
-	int8_t lookups;		/* requests taken on are counted: 1 yes, -1 no, 0 not known yet */
+	bool complete;		/* all that run are known */
 	uint32_t n_draft;	/* speculative tokens per decoding request, last known */
 	uint32_t n_too_many;	/* steps in a row with more waiting here than there ... */
 	uint64_t too_many;	/* ... at least so many */

@@ -90,6 +90,26 @@ static void decode(struct settling *t, struct vseq *q, const struct vsched_row *
 
 /* ---- prefill ---- */
 
+/* Of one that was preempted in the middle of its prompt, the first part is computed again. */
+static void add_prefill(struct settling *t, struct vseq *q, struct tl_member m)
+{
+	uint32_t again = q->again_left < m.n_tokens ? q->again_left : m.n_tokens;
+	struct tl_member first = m;
+
+	q->again_left -= again;
+	if (again && again < m.n_tokens) {
+		first.n_tokens = again;
+		first.n_out = 0;
+		first.flags |= TL_MEMBER_AGAIN;
+		add(t, q, first);
+		m.n_tokens -= again;
+		m.pos += m.pos >= 0 ? (int32_t)again : 0;
+	} else if (again) {
+		m.flags |= TL_MEMBER_AGAIN;
+	}
+	add(t, q, m);
+}
+
 static void prefill_ends(struct settling *t, struct vseq *q, const struct vsched_row *row)
 {
 	uint32_t n_out = row_tokens(row);
@@ -100,15 +120,15 @@ static void prefill_ends(struct settling *t, struct vseq *q, const struct vsched
 
 	if (rest > 0 && !fits)	/* parts of it came before, and were not seen */
 		m.n_tokens = t->left > 0 ? t->left : 1;
-	m.flags = (!fits || q->guess ? TL_MEMBER_GUESS : 0) | (q->to_compute_again ? TL_MEMBER_AGAIN : 0);
+	m.flags = !fits || q->guess ? TL_MEMBER_GUESS : 0;
 	if (q->prompt >= 0 && q->cached >= 0 && fits)
 		m.pos = q->cached + q->computed;
 	q->n_out += n_out;
+	add_prefill(t, q, m);
 	q->state = VSEQ_DECODE;
-	q->to_compute_again = 0;
+	q->to_compute_again = q->again_left = 0;
 	q->computed = 0;
 	q->guess = false;
-	add(t, q, m);
 }
 
 /* No output yet: a part of its prompt, or of what it computes again. */
@@ -138,11 +158,11 @@ static void prefill_goes_on(struct settling *t, struct vseq *q)
 	if (tokens <= 0)
 		return;		/* no room for it in this step */
 	m.n_tokens = tokens;
-	m.flags = (sure && !q->guess ? 0 : TL_MEMBER_GUESS) | (q->to_compute_again ? TL_MEMBER_AGAIN : 0);
+	m.flags = sure && !q->guess ? 0 : TL_MEMBER_GUESS;
 	if (q->cached >= 0)
 		m.pos = q->cached + q->computed;
 	q->computed += tokens;
-	add(t, q, m);
+	add_prefill(t, q, m);
 }
 
 /* ---- the step ---- */
@@ -164,8 +184,10 @@ static int settle_one(struct settling *t, struct vseq *q)
 	uint64_t hits = q->cached > 0 ? q->cached : 0;
 
 	q->row = 0;
-	if (q->fresh == VSEQ_AGAIN)	/* some of what was lost is in the cache still */
+	if (q->fresh == VSEQ_AGAIN) {	/* some of what was lost is in the cache still */
 		q->lost -= hits < q->lost ? hits : q->lost;
+		q->again_left = q->n_out ? UINT64_MAX : q->lost;
+	}
 	if (q->state == VSEQ_OVER) {
 		decode(t, q, NULL);
 		q->in_flight = false;

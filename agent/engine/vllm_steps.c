@@ -6,6 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+	MERGE_NS = 200000,	/* between the messages of one step; a thread may be held up there ... */
+	MERGE_WITH_STATS_NS = 20000000,	/* ... and with counters, those without belong to those with */
+};
+
 void vengine_free(struct vengine *g)
 {
 	vsched__free(&g->sched);
@@ -14,13 +19,22 @@ void vengine_free(struct vengine *g)
 	free(g->step);
 }
 
-/* When the step that ended at end_ns began: when the one before it ended, or when work arrived at an engine
- * that was idle. The one-byte messages that wake the workers would tell more closely, but under load most
- * are dropped on the way (queues of one): on 0.32 they came up to 30 ms late. With asynchronous scheduling a
- * step is handed over before the one before it has ended: it is counted from that end. */
-static uint64_t begin_of_step(const struct vengine *g, uint64_t end_ns)
+/* When the step that is held can have begun at the earliest: when the one before it ended, or when work
+ * arrived at an engine that was idle. */
+static uint64_t begin_of_step(const struct vengine *g)
 {
-	return g->last_ns && g->last_ns < end_ns ? g->last_ns : end_ns;
+	return g->last_ns && g->last_ns < g->held_ns ? g->last_ns : g->held_ns;
+}
+
+/* When it began: of one that took a request on, the engine says when. The one-byte messages that wake the
+ * workers would tell of all, but under load most are dropped on the way (queues of one): on 0.32 they came
+ * up to 30 ms late. With asynchronous scheduling a step is handed over before the one before it has ended:
+ * it is counted from that end. */
+static uint64_t start_of_step(const struct vengine *g)
+{
+	uint64_t begin_ns = begin_of_step(g);
+
+	return g->scheduled_ns > begin_ns && g->scheduled_ns < g->held_ns ? g->scheduled_ns : begin_ns;
 }
 
 /* ---- rows ---- */
@@ -49,6 +63,8 @@ static void on_events(struct vllm *v, struct vengine *g, const struct vseq *q, s
 				last->resumed_ns = e.ts_ns;
 			else
 				say_point(v, g, q->slot, TL_POINT_SCHEDULED, e.ts_ns);
+			if (e.ts_ns > g->scheduled_ns)
+				g->scheduled_ns = e.ts_ns;
 			last = NULL;
 			break;
 		case VLLM_PREEMPTED:
@@ -99,10 +115,8 @@ static struct vseq *join_late(struct vllm *v, struct vengine *g, const struct vl
 	const struct vhttp *h;
 	int err;
 
-	if (!q) {
-		v->err = -ENOMEM;
+	if (!q)
 		return NULL;
-	}
 	v->counts.unknown_rows++;
 	q->guess = true;
 	if (r->has_prefill) {
@@ -176,7 +190,7 @@ static void say_step(struct vllm *v, struct vengine *g, const struct vsched_in *
 	struct tl_step *st = g->step;
 
 	*st = (struct tl_step){
-		.hdr = { 0, TL_STEP, out->open ? TL_F_GUESS : 0, g->tgid, 0, in->begin_ns },
+		.hdr = { 0, TL_STEP, out->open ? TL_F_GUESS : 0, g->tgid, 0, start_of_step(g) },
 		.end_ns = in->end_ns, .n_members = out->n,
 	};
 	for (size_t i = 0; i < out->n; i++)
@@ -205,7 +219,7 @@ static struct vsched_in input_of(const struct vengine *g)
 	const struct vllm_stats *s = &g->stats;
 	const uint32_t queues = VLLM_STAT_RUNNING | VLLM_STAT_WAITING;
 	struct vsched_in in = { .rows = g->rows.v, .n_rows = g->rows.n, .cut = g->cut,
-				.begin_ns = begin_of_step(g, g->held_ns), .end_ns = g->held_ns,
+				.begin_ns = begin_of_step(g), .end_ns = g->held_ns,
 				.woke = g->woke };
 
 	if (!g->has_stats)
@@ -246,7 +260,19 @@ void vengine_flush(struct vllm *v, struct vengine *g)
 	g->rows.n = 0;
 	g->has_stats = g->cut = false;
 	g->last_ns = g->held_ns;
+	g->scheduled_ns = 0;
 	g->woke &= !out.is_step;
+}
+
+/* Messages of one step, to several API servers, are made one after the other and stamped then. The first
+ * has the counters, if there are any. */
+static bool is_same_step(const struct vengine *g, const struct vllm_outputs *o)
+{
+	int64_t later = o->timestamp_ns - g->held_ns;
+
+	if (o->has_stats && g->has_stats)
+		return false;
+	return later < (g->has_stats ? MERGE_WITH_STATS_NS : MERGE_NS);
 }
 
 void vllm_outputs(struct vllm *v, struct vengine *g, const struct zmtp_frame *body)
@@ -269,11 +295,11 @@ void vllm_outputs(struct vllm *v, struct vengine *g, const struct zmtp_frame *bo
 	}
 	if (!o.timestamp_ns)
 		o.timestamp_ns = v->now_ns;
-	/* Another message of the same step bears the same time stamp. */
-	if (g->held && o.timestamp_ns - g->held_ns > 1000)
+	if (g->held && !is_same_step(g, &o))
 		vengine_flush(v, g);
+	if (!g->held)
+		g->held_ns = o.timestamp_ns;
 	g->held = true;
-	g->held_ns = o.timestamp_ns;
 	g->cut |= o.flags & VLLM_CUT;
 	while (vllm_msg_next_row(&o, &row))
 		add_row(v, g, &row);

@@ -46,21 +46,22 @@ static struct vllm_id without_child(struct vllm_id id, int32_t *ret_child)
 	return id;
 }
 
-/* Only chat and /v1/responses have one prompt per request, and so no number. */
+/* A chat has one prompt, and so no number; /v1/responses counts the turns that it takes by itself. */
 static struct vllm_id without_prompt(struct vllm_id id, int32_t *ret_prompt)
 {
 	size_t digits = 0;
+	char sep = id.len > 5 && !memcmp(id.p, "resp_", 5) ? '_' : '-';
 
 	*ret_prompt = -1;
 	if (id.len > 9 && !memcmp(id.p, "chatcmpl-", 9))
 		return id;
-	if (id.len > 5 && !memcmp(id.p, "resp_", 5))
-		return id;
 	while (digits < id.len && digits < 6 && id.p[id.len - digits - 1] >= '0' &&
 	       id.p[id.len - digits - 1] <= '9')
 		digits++;
-	if (!digits || digits + 1 >= id.len || id.p[id.len - digits - 1] != '-')
+	if (!digits || digits + 1 >= id.len || id.p[id.len - digits - 1] != sep)
 		return id;
+	if (sep == '_' && id.len - digits == 5)
+		return id;		/* the number is all that it has */
 	number(id.p + id.len - digits, digits, ret_prompt);
 	id.len -= digits + 1;
 	return id;

@@ -186,7 +186,7 @@ static void test_no_counters__rows_alone(void **state)
 	assert_true(vsched__is_idle(&f->s));
 }
 
-/* Without a prefix cache nobody is counted as taken on: the number running tells. */
+/* Those who do not read the prefix cache are not counted as taken on: the number running tells. */
 static void test_no_prefix_cache__running_tells(void **state)
 {
 	struct fixture *f = *state;
@@ -196,6 +196,8 @@ static void test_no_prefix_cache__running_tells(void **state)
 	arrive(f, 1, 250);
 	arrive(f, 2, 30);
 	EXPECT(f, "0", "d0:1 p1:99", .run = 2, .wait = 1);
+	EXPECT(f, "0!", "d0:1 p1:99 over0", .run = 1, .wait = 1);
+	EXPECT(f, "1 2c16", "p1:52 p2:14", .run = 2, .fresh = 1, .hits = 16);
 }
 
 static void test_no_budget__is_said_to_be_inferred(void **state)
@@ -257,6 +259,7 @@ static void test_lost__waiting_ones_run(void **state)
 	struct fixture *f = *state;
 
 	two_run(f);
+	vsched__lost(&f->s);
 	arrive(f, 2, 90000);
 	EXPECT(f, "0 1", "d0:1 d1:1 open", .run = 3);
 	for (int i = 0; i < 32; i++)

@@ -309,6 +309,7 @@ static void test_vllm_msg__names(void **state)
 		  "chatcmpl-550e8400-e29b-41d4-a716-446655440000", -1, -1 },
 		{ "chatcmpl-order-17", NULL, "chatcmpl-order-17", "chatcmpl-order-17", -1, -1 },
 		{ "resp_0123-0a1b2c3d", NULL, "resp_0123", "resp_0123", -1, -1 },
+		{ "resp_01ab_0-0a1b2c3d", NULL, "resp_01ab_0", "resp_01ab", -1, 0 },
 		{ "a-0A1B2C3D", NULL, "a-0A1B2C3D", "a-0A1B2C3D", -1, -1 },
 		{ "a-0a1b2c3", NULL, "a-0a1b2c3", "a-0a1b2c3", -1, -1 },
 		{ "a-0a1b2c3d4", NULL, "a-0a1b2c3d4", "a-0a1b2c3d4", -1, -1 },
