@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 #include <time.h>
@@ -363,6 +364,8 @@ int session__open(const struct session_opts *opts, struct session **ret)
 
 	if (!s)
 		return -ENOMEM;
+	/* It will hold texts of strangers, for as long as it takes to parse them: no core file of that. */
+	prctl(PR_SET_DUMPABLE, 0);
 	s->opts = *opts;
 	s->begin_ns = monotonic_ns();
 	s->tap = (struct emit){ take, s };
