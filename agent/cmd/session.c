@@ -43,6 +43,7 @@ struct session {
 	struct emit tap;
 	uint64_t begin_ns, scanned_ns, events, detach_ns;
 	struct src_bpf_cost last_cost;	/* at detach */
+	uint64_t max_rss_bytes;	/* detach gives most of it back */
 	size_t n_asked, n_gone, n_engines;
 	bool said_host;
 };
@@ -444,12 +445,19 @@ static uint64_t rss_bytes(void)
 	return (uint64_t)rss * sysconf(_SC_PAGESIZE);
 }
 
+static void note_memory(struct session *s)
+{
+	uint64_t now = rss_bytes();
+
+	s->max_rss_bytes = now > s->max_rss_bytes ? now : s->max_rss_bytes;
+}
+
 void session__status(const struct session *s, struct session_status *ret)
 {
 	*ret = (struct session_status){
 		.steps = pipeline__n_steps(s->pipe), .bad_events = pipeline__n_bad(s->pipe),
 		.events = s->events, .elapsed_ns = monotonic_ns() - s->begin_ns,
-		.agent_cpu_ns = cpu_ns(), .rss_bytes = rss_bytes(), .detach_ns = s->detach_ns,
+		.agent_cpu_ns = cpu_ns(), .rss_bytes = s->max_rss_bytes, .detach_ns = s->detach_ns,
 		.n_engines = s->n_engines, .bpf = s->last_cost,
 	};
 	wire__stats(pipeline__wire(s->pipe), &ret->wire);
@@ -461,6 +469,7 @@ int session__say_self(struct session *s)
 {
 	struct session_status st;
 
+	note_memory(s);
 	session__status(s, &st);
 	struct tl_self ev = {
 		.hdr = { .size = sizeof(ev), .kind = TL_SELF, .ts_ns = monotonic_ns() },
@@ -481,6 +490,7 @@ int session__stop(struct session *s, uint32_t why)
 	/* What the kernel still holds belongs to the capture. */
 	n = src_bpf__poll(s->bpf, &s->tap, 0);
 	src_bpf__cost(s->bpf, &s->last_cost);
+	note_memory(s);
 	t = monotonic_ns();
 	src_bpf__close(s->bpf);
 	s->bpf = NULL;

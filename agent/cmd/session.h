@@ -40,7 +40,8 @@ struct session_status {
 	struct wire_stats wire;
 	struct src_bpf_cost bpf;
 	uint64_t steps, bad_events, events;
-	uint64_t elapsed_ns, agent_cpu_ns, rss_bytes, detach_ns;
+	uint64_t elapsed_ns, agent_cpu_ns, detach_ns;
+	uint64_t rss_bytes;	/* the most so far */
 	size_t n_engines;
 };
 void session__status(const struct session *s, struct session_status *ret);

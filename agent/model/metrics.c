@@ -22,9 +22,10 @@ const char *const prefix_class_names[N_PREFIX_CLASSES] = { "warm", "cold", "unkn
 
 enum prefix_class prefix_class(const struct rec_request *r)
 {
-	if (r->cached.prov == PROV_NONE)
+	if (r->cached.prov == PROV_NONE || (r->cached.n && r->prompt.prov == PROV_NONE))
 		return PREFIX_UNKNOWN;
-	return r->cached.n ? PREFIX_WARM : PREFIX_COLD;
+	/* a template's few tokens are nearly always cached, and say nothing */
+	return r->cached.n && 2ull * r->cached.n >= r->prompt.n ? PREFIX_WARM : PREFIX_COLD;
 }
 
 bool chunk_is_token(const struct rec_chunk *c)

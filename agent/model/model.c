@@ -148,6 +148,17 @@ static int on_link(struct model *m, const struct tl_seq_link *ev)
 	return ev->method == TL_LINK_ID ? step_on_id(m, ev) : step_on_launch(m, ev);
 }
 
+/* Costs are running totals, but memory is given back before the last one: the most counts. */
+static void on_self(struct model *m, const struct tl_self *e)
+{
+	uint64_t rss = m->self.rss_bytes;
+
+	m->self = *e;
+	if (rss > m->self.rss_bytes)
+		m->self.rss_bytes = rss;
+	m->has_self = true;
+}
+
 static int dispatch(struct model *m, const struct tl_hdr *ev)
 {
 	switch (ev->kind) {
@@ -192,8 +203,7 @@ static int dispatch(struct model *m, const struct tl_hdr *ev)
 	case TL_STEP_STATS:
 		return step_on_stats(m, (const void *)ev);
 	case TL_SELF:
-		m->self = *(const struct tl_self *)ev;
-		m->has_self = true;
+		on_self(m, (const void *)ev);
 		return 0;
 	case TL_CAPTURE_END:
 		m->v.stop = ((const struct tl_capture_end *)ev)->why;

@@ -27,7 +27,7 @@ int model__finish(struct model *m);
 /* Everything below is read-only and valid until the next feed. */
 struct model_view {
 	const struct tl_host *host;	/* NULL: not seen */
-	const struct tl_self *self;	/* the last one, NULL: none */
+	const struct tl_self *self;	/* the last one, with the most memory of all; NULL: none */
 	uint64_t t0_ns, t1_ns;		/* first and last event */
 	uint32_t stop;			/* enum tl_stop, 0: the recording has no end mark */
 	const struct rec_request *requests;

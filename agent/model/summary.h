@@ -42,7 +42,7 @@ enum { N_LEN_CLASSES = 6 };
 extern const char *const len_class_names[N_LEN_CLASSES];
 int len_class(const struct rec_count *tokens);
 
-/* Was part of the prompt in the prefix cache? The two are never averaged without saying so. */
+/* Was at least half of the prompt in the prefix cache? The two are never averaged without saying so. */
 enum prefix_class { PREFIX_WARM, PREFIX_COLD, PREFIX_UNKNOWN, N_PREFIX_CLASSES };
 extern const char *const prefix_class_names[N_PREFIX_CLASSES];
 enum prefix_class prefix_class(const struct rec_request *r);

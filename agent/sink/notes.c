@@ -35,6 +35,8 @@ const struct definition definitions[] = {
 	{ "output_tokens_per_s.busy",
 	  "output tokens in the capture / union of the engine's steps (of "
 	  "its requests where no step was seen), summed over engines" },
+	{ "by_prefix.warm", "at least half of the prompt's tokens came from the prefix cache: "
+			    "2 * cached_tokens >= prompt_tokens" },
 	{ NULL, NULL },
 };
 

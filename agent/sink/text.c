@@ -174,7 +174,7 @@ static void write_cost(struct page *p, const struct model_view *v, const struct 
 		snprintf(per_token, sizeof(per_token), "BPF %s", units_ns(bpf, c->bpf_ns));
 	if (c->detach_ns)
 		snprintf(detached, sizeof(detached), ", detach %s", units_ns(detach, c->detach_ns));
-	page__para(p, "cost", LABEL, "agent %s of CPU (%.2f %% of a core), %s; %s; attach %s%s",
+	page__para(p, "cost", LABEL, "agent %s of CPU (%.2f %% of a core), at most %s of memory; %s; attach %s%s",
 		   units_ns(cpu, c->agent_cpu_ns),
 		   span > 0 ? 100 * (double)c->agent_cpu_ns / span : 0,
 		   units_bytes(rss, c->rss_bytes), per_token,
@@ -273,7 +273,7 @@ static const struct classes by_input = { "length of the prompt", "tokens", len_c
 					 N_LEN_CLASSES };
 static const struct classes by_output = { "length of the output", "tokens", len_class_names,
 					  N_LEN_CLASSES };
-static const struct classes by_prefix = { "prefix cache (warm: some of the prompt was cached, cold: none)",
+static const struct classes by_prefix = { "prefix cache (warm: at least half of the prompt was cached)",
 					  "prefix", prefix_class_names, N_PREFIX_CLASSES };
 
 static void write_classes(struct page *p, const struct classes *k, const struct summary_row *classes)

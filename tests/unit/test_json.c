@@ -91,7 +91,7 @@ static struct rec_request *streamed(struct fake *f, double t)
 	fake_chunk(r, t + 21, TL_CHUNK_TEXT);
 	fake_done(f, r, t + 22);
 	r->prompt = fake_count(50);
-	r->cached = fake_count(10);
+	r->cached = fake_count(30);
 	r->output = fake_count(2);
 	r->finish = TL_FINISH_LENGTH;
 	return r;

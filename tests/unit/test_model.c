@@ -42,6 +42,22 @@ static void begin(struct model *m, uint32_t req, uint64_t ts, uint32_t flags)
 		FEED(m, f);
 }
 
+static void test_model__memory_is_the_most_of_all(void **state)
+{
+	const uint64_t rss[] = { 8, 20, 4 };
+	struct model_view v;
+
+	for (size_t i = 0; i < 3; i++) {
+		struct tl_self e = { .hdr = HDR(e, TL_SELF, 0, 10 + i), .rss_bytes = rss[i],
+				     .agent_cpu_ns = 100 + i };
+
+		FEED(*state, e);
+	}
+	model__view(*state, &v);
+	assert_int_equal(v.self->rss_bytes, 20);
+	assert_int_equal(v.self->agent_cpu_ns, 102);
+}
+
 static void chunk(struct model *m, uint32_t req, uint64_t ts, uint32_t flags)
 {
 	struct tl_chunk e = { .hdr = HDR(e, TL_CHUNK, flags, ts), .req = req };
@@ -523,7 +539,7 @@ static void test_model__survives_oom(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		T(points_and_counts), T(joins_by_counts), T(says_when_it_cannot_tell),
+		T(memory_is_the_most_of_all), T(points_and_counts), T(joins_by_counts), T(says_when_it_cannot_tell),
 		T(leaves_strangers_alone), T(counts_must_fit), T(states), T(other_exchanges_are_counted),
 		T(facts_that_were_cut_are_unknown), T(aborted_in_a_long_step),
 		T(late_stream_joins_its_slot), T(late_answer_that_is_over_takes_no_slot),

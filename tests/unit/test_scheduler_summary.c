@@ -141,8 +141,8 @@ static void test_summary__levels_over_time(void **state)
 static void test_summary__warm_and_cold_are_kept_apart(void **state)
 {
 	static const struct { uint32_t cached; uint8_t prov; double ttft; } requests[] = {
-		{ 0, PROV_OBSERVED, 100 }, { 0, PROV_REPORTED, 200 }, { 512, PROV_REPORTED, 10 },
-		{ 99, PROV_NONE, 50 },
+		{ 0, PROV_OBSERVED, 100 }, { 6, PROV_REPORTED, 200 }, { 512, PROV_REPORTED, 10 },
+		{ 99, PROV_NONE, 50 }, { 511, PROV_REPORTED, 150 },
 	};
 	struct fake *f = *state;
 	struct summary s;
@@ -151,11 +151,12 @@ static void test_summary__warm_and_cold_are_kept_apart(void **state)
 		struct rec_request *r = fake_request(f, 1000.0 * (double)i);
 
 		fake_chunk(r, 1000.0 * (double)i + requests[i].ttft, TL_CHUNK_TEXT);
+		r->prompt = fake_count(1024);
 		r->cached = (struct rec_count){ requests[i].cached, requests[i].prov };
 	}
 	assert_int_equal(summarise(&f->v, &s), 0);
-	assert_int_equal(s.by_prefix[PREFIX_COLD].n_requests, 2);
-	assert_int_equal(s.by_prefix[PREFIX_COLD].ttft.p50, MS(100));
+	assert_int_equal(s.by_prefix[PREFIX_COLD].n_requests, 3);
+	assert_int_equal(s.by_prefix[PREFIX_COLD].ttft.p50, MS(150));
 	assert_int_equal(s.by_prefix[PREFIX_COLD].ttft.max, MS(200));
 	assert_int_equal(s.by_prefix[PREFIX_WARM].n_requests, 1);
 	assert_int_equal(s.by_prefix[PREFIX_WARM].ttft.max, MS(10));
