@@ -7,6 +7,7 @@
 #include "source/file.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static int feed_all(struct rec_reader *in, struct model *m)
 {
@@ -19,6 +20,16 @@ static int feed_all(struct rec_reader *in, struct model *m)
 			return err;
 	}
 	return n;
+}
+
+const char *replay_default(void)
+{
+	static const char name[] = "trace.tlag";
+
+	if (!access(name, F_OK))
+		return name;
+	log_error("which recording? There is no '%s' here: name a file, or make one with 'tokenlag record'", name);
+	return NULL;
 }
 
 int replay_file(const char *path, const struct model_opts *opts, struct model **ret, char *trouble)

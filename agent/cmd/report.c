@@ -102,7 +102,9 @@ int cmd_report(int argc, char **argv)
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
 	if (!o.file)
-		o.file = "trace.tlag";
+		o.file = replay_default();
+	if (!o.file)
+		return CMD_USAGE;
 	if (o.json && o.request) {
 		log_error("--request prints text; take one request out of the JSON with jq: "
 			  "'.requests[] | select(.id == \"%s\")'", o.request);

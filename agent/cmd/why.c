@@ -28,10 +28,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		else
 			argp_error(state, "unexpected '%s'", arg);
 		return 0;
-	case ARGP_KEY_END:
-		if (!o->file)
-			o->file = "trace.tlag";
-		return 0;
 	}
 	return ARGP_ERR_UNKNOWN;
 }
@@ -91,6 +87,10 @@ int cmd_why(int argc, char **argv)
 	int err;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	if (!o.file)
+		o.file = replay_default();
+	if (!o.file)
+		return CMD_USAGE;
 	err = replay_file(o.file, NULL, &m, trouble);
 	if (err)
 		return CMD_FAILED;
