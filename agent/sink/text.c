@@ -3,7 +3,6 @@
 #include "sink/text.h"
 #include "base/units.h"
 #include "base/util.h"
-#include "sink/blame.h"
 #include "sink/notes.h"
 #include "sink/text_priv.h"
 #include "sink/wall.h"
@@ -11,109 +10,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-
-/* ---- the answer ---- */
-
-static const char *states_text(const struct summary *s, char *buf, size_t size)
-{
-	const struct {
-		size_t n;
-		const char *what;
-	} others[] = {
-		{ s->n_state[REQ_ABORTED], "aborted by the client" },
-		{ s->n_state[REQ_ERROR], s->n_state[REQ_ERROR] == 1 ? "error" : "errors" },
-		{ s->n_state[REQ_TRUNCATED], "truncated" },
-		{ s->n_state[REQ_OPEN], "under way" },
-	};
-	int at = 0;
-
-	buf[0] = '\0';
-	for (size_t i = 0; i < ARRAY_SIZE(others); i++)
-		if (others[i].n)
-			at += snprintf(buf + at, size - (size_t)at, "%s%zu %s", at ? ", " : " (",
-				       others[i].n, others[i].what);
-	if (at)
-		snprintf(buf + at, size - (size_t)at, ")");
-	return buf;
-}
-
-static size_t worst_ttft(const struct model_view *v, int64_t *ret_ns)
-{
-	size_t worst = 0;
-
-	*ret_ns = -1;
-	for (size_t i = 0; i < v->n_requests; i++) {
-		struct req_metrics m;
-
-		request_metrics(v, &v->requests[i], &m);
-		if (v->requests[i].state != REQ_ERROR && m.ttft_ns > *ret_ns) {
-			*ret_ns = m.ttft_ns;
-			worst = i;
-		}
-	}
-	return worst;
-}
-
-/* "; most of the worst TTFT (r17, 380 ms) is 291 ms of waiting for a slot ..." */
-static int worst_text(const struct model_view *v, char *buf, size_t size)
-{
-	char total[UNITS_LEN], share[UNITS_LEN], what[500];
-	int64_t ttft;
-	size_t worst = worst_ttft(v, &ttft);
-	struct trace t;
-	int part, err;
-
-	buf[0] = '\0';
-	if (ttft < 0)
-		return 0;
-	err = trace__init(&t, v, worst);
-	if (err)
-		return err;
-	part = largest_part(t.ttft_ns, 0);
-	units_ns(total, (uint64_t)ttft);
-	units_ns(share, t.ttft_ns[part]);
-	if (!t.q)
-		snprintf(buf, size, "; the worst TTFT (r%u, %s) is not joined to engine steps",
-			 t.r->req, total);
-	else
-		snprintf(buf, size, "; %s of the worst TTFT (r%u, %s) is %s of %s",
-			 2 * t.ttft_ns[part] > (uint64_t)ttft ? "most" : "the largest part",
-			 t.r->req, total, share,
-			 part == PART_DELIVERY ? "delivery of the first token"
-			 : part == PART_PREFILL && !t.beside.n
-				 ? "its own prefill"
-				 : blame__text(&t, (enum part)part, what, sizeof(what)));
-	trace__free(&t);
-	return 0;
-}
-
-static int write_answer(struct page *p, const struct model_view *v, const struct summary *s)
-{
-	char states[120], worst[600], p50[UNITS_LEN], p99[UNITS_LEN], tpot[80] = "", ttft[80] = "";
-	int err = worst_text(v, worst, sizeof(worst));
-
-	if (err)
-		return err;
-	page__style(p, STYLE_BOLD);
-	if (!v->n_requests) {
-		page__para(p, "", 0,
-			   "No request to an LLM API was seen in %s; is there traffic, and does "
-			   "it go to the ports below?",
-			   units_ns(p50, v->t1_ns - v->t0_ns));
-	} else {
-		if (s->all.ttft.n)
-			snprintf(ttft, sizeof(ttft), "; TTFT p50 %s, p99 %s",
-				 units_ns(p50, s->all.ttft.p50), units_ns(p99, s->all.ttft.p99));
-		if (s->all.tpot.n)
-			snprintf(tpot, sizeof(tpot), "; TPOT p50 %s",
-				 units_ns(p50, s->all.tpot.p50));
-		page__para(p, "", 0, "%zu of %zu requests complete%s%s%s%s.",
-			   s->n_state[REQ_COMPLETE], v->n_requests,
-			   states_text(s, states, sizeof(states)), ttft, tpot, worst);
-	}
-	page__style(p, STYLE_PLAIN);
-	return 0;
-}
 
 /* ---- what it rests on ---- */
 
@@ -245,9 +141,11 @@ static const char *cell_dist(char buf[CELL_LEN], const struct dist *d, uint64_t 
 static void write_percentiles(struct page *p, const struct model_view *v, const struct summary *s)
 {
 	size_t reported, inferred;
+	bool few = false;
 
 	count_provenance(v, &reported, &inferred);
-	page__heading(p, "%-13s%8s%8s%8s%8s%8s  %s", "ms", "n", "p50", "p90", "p99", "max", "from");
+	page__heading(p, "%-13s%8s%8s%8s%8s%8s%s", "ms", "n", "p50", "p90", "p99", "max",
+		      p->width >= FROM_WIDTH ? "  from" : "");
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		const struct dist *d = dist_at(&s->all, &rows[i]);
 		char a[CELL_LEN], b[CELL_LEN], c[CELL_LEN], m[CELL_LEN], from[60];
@@ -257,10 +155,18 @@ static void write_percentiles(struct page *p, const struct model_view *v, const 
 			snprintf(from, sizeof(from), "observed, tokens reported");
 		if (i == ROW_QUEUE && inferred)
 			snprintf(from, sizeof(from), "observed, %zu inferred", inferred);
-		fprintf(p->out, "%-13s%8zu%8s%8s%8s%8s  %s\n", rows[i].name, d->n,
-			cell_dist(a, d, d->p50), cell_dist(b, d, d->p90), cell_dist(c, d, d->p99),
-			cell_dist(m, d, d->max), from);
+		fprintf(p->out, "%-13s%8zu%8s%8s%8s%8s", rows[i].name, d->n,
+			cell_dist(a, d, d->p50), cell_dist(b, d, d->p90),
+			d->n < MIN_FOR_P99 ? "-" : cell_dist(c, d, d->p99),
+			cell_dist(m, d, d->max));
+		fprintf(p->out, p->width >= FROM_WIDTH ? "  %s\n" : "\n", from);
+		few |= d->n && d->n < MIN_FOR_P99;
 	}
+	if (few)
+		page__para(p, "", 0, "No p99 of fewer than %d values: it would be their max.",
+			   MIN_FOR_P99);
+	if (p->width < FROM_WIDTH)
+		page__para(p, "", 0, "Column left out: from (%s).", WIDER);
 }
 
 /* What the rows of requests of one kind have in common. */
@@ -278,21 +184,32 @@ static const struct classes by_prefix = { "prefix cache (warm: at least half of 
 
 static void write_classes(struct page *p, const struct classes *k, const struct summary_row *classes)
 {
-	static const int wide[] = { ROW_TTFT, ROW_TPOT,	 ROW_ITL_TOKEN,
-				    ROW_E2E,  ROW_QUEUE, ROW_PREFILL };
-	static const int narrow[] = { ROW_TTFT, ROW_TPOT, ROW_E2E, ROW_QUEUE };
-	const int *shown = p->width >= 98 ? wide : narrow;
-	size_t n_shown = p->width >= 98 ? ARRAY_SIZE(wide) : ARRAY_SIZE(narrow), populated = 0;
+	/* those at the end are left out first */
+	static const int shown[] = { ROW_TTFT,	ROW_TPOT,      ROW_E2E,
+				     ROW_QUEUE, ROW_ITL_TOKEN, ROW_PREFILL };
+	size_t n_shown = p->width >= FULL_WIDTH ? 6 : p->width >= MEDIUM_WIDTH ? 4 : 3;
+	char left_out[60] = "";
+	size_t populated = 0, at = 0;
+	bool few = false;
 
 	for (int c = 0; c < k->n; c++)
 		populated += classes[c].n_requests > 0;
 	if (populated < 2)
 		return;
-	page__heading(p, "p50/p99 in ms by %s", k->by);
+	fputc('\n', p->out);
+	page__style(p, STYLE_BOLD);
+	page__para(p, "", 0, "p50/p99 in ms by %s", k->by);
+	page__style(p, STYLE_PLAIN);
 	fprintf(p->out, "%-14s%6s", k->column, "n");
-	for (size_t i = 0; i < n_shown; i++)
-		fprintf(p->out, "%13s",
-			shown[i] == ROW_ITL_TOKEN ? "ITL/token" : rows[shown[i]].name);
+	for (size_t i = 0; i < ARRAY_SIZE(shown); i++) {
+		const char *name = shown[i] == ROW_ITL_TOKEN ? "ITL/token" : rows[shown[i]].name;
+
+		if (i < n_shown)
+			fprintf(p->out, "%13s", name);
+		else
+			at += (size_t)snprintf(left_out + at, sizeof(left_out) - at, "%s%s",
+					       at ? ", " : "", name);
+	}
 	fputc('\n', p->out);
 	for (int c = 0; c < k->n; c++) {
 		if (!classes[c].n_requests)
@@ -300,14 +217,19 @@ static void write_classes(struct page *p, const struct classes *k, const struct 
 		fprintf(p->out, "%-14s%6zu", k->names[c], classes[c].n_requests);
 		for (size_t i = 0; i < n_shown; i++) {
 			const struct dist *d = dist_at(&classes[c], &rows[shown[i]]);
-			char a[CELL_LEN], b[CELL_LEN], both[2 * CELL_LEN + 1];
+			char a[CELL_LEN], b[CELL_LEN], both[2 * CELL_LEN + 2];
 
-			snprintf(both, sizeof(both), "%s/%s", cell_dist(a, d, d->p50),
-				 cell_dist(b, d, d->p99));
+			snprintf(both, sizeof(both), "%s/%s%s", cell_dist(a, d, d->p50),
+				 cell_dist(b, d, d->p99), d->n && d->n < MIN_FOR_P99 ? "*" : "");
 			fprintf(p->out, "%13s", both);
+			few |= d->n && d->n < MIN_FOR_P99;
 		}
 		fputc('\n', p->out);
 	}
+	if (few)
+		page__para(p, "", 0, "* max, as there are fewer than %d values", MIN_FOR_P99);
+	if (at)
+		page__para(p, "", 0, "Columns left out: %s (%s).", left_out, WIDER);
 }
 
 /* ---- rates, batch ---- */
@@ -359,8 +281,9 @@ static void write_definitions(struct page *p)
 		{ "delivery", "delivery" },
 	};
 
-	page__heading(p, "what is measured, in points of a request (percentiles are nearest rank)");
+	page__heading(p, "what is measured, in points of a request");
 	page__style(p, STYLE_DIM);
+	page__para(p, "", 0, "Percentiles are nearest rank.");
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 		for (const struct definition *d = definitions; d->metric; d++)
 			if (strcmp(d->metric, names[i].json) == 0)
@@ -377,7 +300,7 @@ int text_report(const struct model_view *v, const struct summary *s, const struc
 
 	page__init(&p, o, out);
 	notes = (struct note_ctx){ &p, 0 };
-	err = write_answer(&p, v, s);
+	err = text_answer(&p, v, s);
 	if (err)
 		return err;
 	fputc('\n', out);

@@ -8,13 +8,52 @@
 #include <inttypes.h>
 #include <stdarg.h>
 
+enum { MAX_IDLE_NAMED = 12 };
+
+/* Requests or steps of it were seen. */
+static bool has_work(const struct model_view *v, size_t engine)
+{
+	for (size_t i = 0; i < v->n_requests; i++)
+		if (v->requests[i].engine == engine)
+			return true;
+	for (size_t i = 0; i < v->n_steps; i++)
+		if (v->steps[i].engine == engine)
+			return true;
+	return false;
+}
+
+static void write_idle(struct page *p, const struct model_view *v, size_t n_idle)
+{
+	char pids[160] = "";
+	size_t named = 0;
+	int at = 0;
+
+	for (size_t i = 0; i < v->n_engines && named < MAX_IDLE_NAMED; i++)
+		if (!has_work(v, i)) {
+			at += snprintf(pids + at, sizeof(pids) - (size_t)at, " %u",
+				       v->engines[i].e.hdr.tgid);
+			named++;
+		}
+	if (n_idle > named)
+		snprintf(pids + at, sizeof(pids) - (size_t)at, " and %zu others", n_idle - named);
+	page__para(p, "", LABEL, "%zu more engine process%s without requests: pid%s%s", n_idle,
+		   n_idle == 1 ? "" : "es", n_idle == 1 ? "" : "s", pids);
+}
+
 void text_engines(struct page *p, const struct model_view *v)
 {
+	size_t n_idle = 0;
+
+	for (size_t i = 0; i < v->n_engines; i++)
+		n_idle += !has_work(v, i);
 	for (size_t i = 0; i < v->n_engines; i++) {
 		const struct tl_engine *e = &v->engines[i].e;
 		char ports[80] = "";
 		int at = 0;
 
+		/* all are shown where none has any: whoever sees no request looks for its port */
+		if (n_idle < v->n_engines && !has_work(v, i))
+			continue;
 		for (size_t k = 0; k < e->n_ports && k < ARRAY_SIZE(e->ports); k++)
 			at += snprintf(ports + at, sizeof(ports) - (size_t)at, "%s%u",
 				       at ? " " : ", port ", e->ports[k]);
@@ -27,12 +66,36 @@ void text_engines(struct page *p, const struct model_view *v)
 	}
 	if (!v->n_engines)
 		page__para(p, "engine", LABEL, "none");
+	else if (n_idle && n_idle < v->n_engines)
+		write_idle(p, v, n_idle);
+}
+
+/* Where the page is too narrow, so many values become one column: their mean. */
+static size_t values_a_column(const struct page *p, size_t n)
+{
+	size_t room = (size_t)p->width - LABEL - 2;
+
+	return (n + room - 1) / room;
 }
 
 static void spark(struct page *p, const double *values, size_t n, double max)
 {
+	double columns[ARRAY_SIZE(((struct summary *)0)->bins)];
+	size_t per = values_a_column(p, n), n_columns = 0;
+
+	for (size_t i = 0; i < n; i += per) {
+		double sum = 0;
+		size_t known = 0;
+
+		for (size_t k = i; k < i + per && k < n; k++)
+			if (values[k] >= 0) {
+				sum += values[k];
+				known++;
+			}
+		columns[n_columns++] = known ? sum / (double)known : -1;
+	}
 	fprintf(p->out, "%*s[", LABEL, "");
-	page__spark(p, values, n, max);
+	page__spark(p, columns, n_columns, max);
 	fputs("]\n", p->out);
 }
 
@@ -49,7 +112,9 @@ void text_batch(struct page *p, const struct summary *s)
 		   "mean %.2f, p50 %u, max %u sequences per step, weighted by time; %s a column, "
 		   "blank: no step",
 		   s->batch.mean, s->batch.p50, s->batch.max,
-		   units_ns(width, s->n_bins > 1 ? s->bins[1].t0_ns - s->bins[0].t0_ns : 0));
+		   units_ns(width, s->n_bins > 1 ? (s->bins[1].t0_ns - s->bins[0].t0_ns) *
+						       values_a_column(p, s->n_bins)
+					     : 0));
 	spark(p, sizes, s->n_bins, s->batch.max);
 }
 

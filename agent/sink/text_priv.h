@@ -8,6 +8,16 @@
 
 enum { LABEL = 10 };	/* columns of the labels at the left of a report */
 
+/* A p99 of fewer values is their maximum. */
+enum { MIN_FOR_P99 = 10 };
+
+/* Tables have so many columns of text; where these do not fit, a line says what was left out. */
+enum { FROM_WIDTH = 80, FULL_WIDTH = 98, MEDIUM_WIDTH = 72 };
+#define WIDER "wider terminal or COLUMNS=100"
+
+/* The first sentences. Returns 0 or -ENOMEM. */
+int text_answer(struct page *p, const struct model_view *v, const struct summary *s);
+
 /* The engines, how full their steps were, and what their schedulers say. */
 void text_engines(struct page *p, const struct model_view *v);
 void text_batch(struct page *p, const struct summary *s);

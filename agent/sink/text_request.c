@@ -167,6 +167,17 @@ static void write_points(struct page *p, const struct rec_request *r, uint64_t o
 
 /* ---- metrics, gaps ---- */
 
+static void write_metric(struct page *p, const char *name, int64_t ns, const char *note)
+{
+	char label[64];
+	int n = snprintf(label, sizeof(label), "%-22s%14.3f", name, (double)ns / 1e6);
+
+	if (*note)
+		page__para(p, label, n + 2, "%s", note);
+	else
+		fprintf(p->out, "%s\n", label);
+}
+
 static void write_metrics(struct page *p, const struct model_view *v, const struct rec_request *r)
 {
 	char missing[160] = "";
@@ -181,12 +192,12 @@ static void write_metrics(struct page *p, const struct model_view *v, const stru
 	} rows[] = {
 		{ "TTFT", m.ttft_ns, "" },
 		{ "TPOT", m.tpot_ns,
-		  m.tpot_prov == PROV_REPORTED ? "  tokens as the engine reports" : "" },
+		  m.tpot_prov == PROV_REPORTED ? "tokens as the engine reports" : "" },
 		{ "e2e", m.e2e_ns, "" },
 		{ "front end", m.before_submit_ns, "" },
 		{ "queue", m.queue_ns,
 		  m.queue_prov == PROV_INFERRED
-			  ? "  inferred: from req_last_byte, submit was not seen"
+			  ? "inferred: from req_last_byte, submit was not seen"
 			  : "" },
 		{ "prefill", m.prefill_ns, "" },
 		{ "decode", m.decode_ns, "" },
@@ -200,8 +211,7 @@ static void write_metrics(struct page *p, const struct model_view *v, const stru
 	page__heading(p, "%-22s%14s", "metric", "ms");
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		if (rows[i].ns >= 0)
-			fprintf(p->out, "%-22s%14.3f%s\n", rows[i].name, (double)rows[i].ns / 1e6,
-				rows[i].note);
+			write_metric(p, rows[i].name, rows[i].ns, rows[i].note);
 		else
 			at += (size_t)snprintf(missing + at, sizeof(missing) - at, "%s%s",
 					       at ? ", " : "", rows[i].name);

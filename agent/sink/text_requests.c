@@ -97,7 +97,48 @@ static int by_e2e(const void *a, const void *b)
 	return (x->index > y->index) - (x->index < y->index);
 }
 
-static int write_pick(struct page *p, const struct model_view *v, const struct pick *k)
+static uint32_t pid_of(const struct model_view *v, const struct rec_request *r)
+{
+	return r->engine < v->n_engines ? v->engines[r->engine].e.hdr.tgid : 0;
+}
+
+/* What the page has room for. */
+struct table {
+	bool pid, state, prefill, slot, hint;	/* hint: in the row, not below it */
+};
+
+static struct table table_for(const struct page *p, const struct model_view *v)
+{
+	struct table t = { .pid = false };
+	int room = p->width - 46;
+
+	for (size_t i = 1; i < v->n_requests && !t.pid; i++)
+		t.pid = v->requests[i].engine != v->requests[0].engine;
+	room -= t.pid ? 9 : 0;
+	t.state = room >= 10;
+	t.prefill = room >= 18;
+	t.slot = room >= 23;
+	t.hint = room >= 23 + 2 + HINT_LEN - 1;
+	return t;
+}
+
+static void write_table_head(struct page *p, const struct table *t)
+{
+	fprintf(p->out, "%-6s%s%s%13s%7s%7s%s%6s%7s%s%s\n", "id", t->pid ? "pid      " : "",
+		t->state ? "state     " : "", "in/cached/out", "TTFT", "queue",
+		t->prefill ? " prefill" : "", "TPOT", "e2e", t->slot ? " slot" : "",
+		t->hint ? "  why" : "");
+}
+
+static void write_left_out(struct page *p, const struct table *t)
+{
+	if (!t->slot)
+		page__para(p, "", 0, "Columns left out: %s%sslot (%s).", t->state ? "" : "state, ",
+			   t->prefill ? "" : "prefill, ", WIDER);
+}
+
+static int write_pick(struct page *p, const struct model_view *v, const struct table *table,
+		      const struct pick *k)
 {
 	const struct rec_request *r = &v->requests[k->index];
 	char a[CELL_LEN], b[CELL_LEN], c[CELL_LEN], d[CELL_LEN], e[CELL_LEN], f[CELL_LEN],
@@ -113,17 +154,27 @@ static int write_pick(struct page *p, const struct model_view *v, const struct p
 		 cell_count(c, r->output.n, r->output.prov));
 	if (t.q)
 		snprintf(slot, sizeof(slot), "%u", t.q->slot);
-	fprintf(p->out, "r%-5u%-10s%13s%7s%7s%8s%6s%7s%5s", r->req, req_state_names[r->state],
-		tokens, cell_ms(d, k->m.ttft_ns), cell_ms(e, k->m.queue_ns),
-		cell_ms(f, k->m.prefill_ns), cell_ms(g, k->m.tpot_ns), cell_ms(h, k->m.e2e_ns),
-		slot);
+	fprintf(p->out, "r%-5u", r->req);
+	if (table->pid)
+		fprintf(p->out, "%-8u ", pid_of(v, r));
+	if (table->state)
+		fprintf(p->out, "%-10s", req_state_names[r->state]);
+	fprintf(p->out, "%13s%7s%7s", tokens, cell_ms(d, k->m.ttft_ns), cell_ms(e, k->m.queue_ns));
+	if (table->prefill)
+		fprintf(p->out, "%8s", cell_ms(f, k->m.prefill_ns));
+	fprintf(p->out, "%6s%7s", cell_ms(g, k->m.tpot_ns), cell_ms(h, k->m.e2e_ns));
+	if (table->slot)
+		fprintf(p->out, "%5s", slot);
 	text_hint(&t, hint, sizeof(hint));
-	fprintf(p->out, p->width >= 98 ? "  %s\n" : "\n      %s\n", hint);
+	if (table->hint)
+		fprintf(p->out, "  %s\n", hint);
+	else
+		fprintf(p->out, "\n      %s\n", hint);
 	trace__free(&t);
 	return 0;
 }
 
-static int take(struct page *p, const struct model_view *v, struct pick *picks, size_t n,
+static int take(struct page *p, const struct model_view *v, const struct table *t, struct pick *picks, size_t n,
 		size_t max, size_t *taken)
 {
 	for (size_t i = 0, done = 0; i < n && done < max && *taken < MAX_SLOWEST; i++) {
@@ -131,7 +182,7 @@ static int take(struct page *p, const struct model_view *v, struct pick *picks, 
 
 		if (picks[i].taken)
 			continue;
-		err = write_pick(p, v, &picks[i]);
+		err = write_pick(p, v, t, &picks[i]);
 		if (err)
 			return err;
 		picks[i].taken = true;
@@ -144,6 +195,7 @@ static int take(struct page *p, const struct model_view *v, struct pick *picks, 
 int text_slowest(struct page *p, const struct model_view *v)
 {
 	struct pick *picks = calloc(v->n_requests, sizeof(*picks));
+	struct table t = table_for(p, v);
 	size_t n = 0, n_ttft = 0, n_tpot = 0, taken = 0;
 	int err;
 
@@ -160,19 +212,20 @@ int text_slowest(struct page *p, const struct model_view *v)
 	page__heading(p, "%s",
 		      n > MAX_SLOWEST ? "slowest requests: 8 by TTFT, then 4 by TPOT (ms)"
 				      : "requests, slowest TTFT first (ms)");
-	fprintf(p->out, "%-6s%-10s%13s%7s%7s%8s%6s%7s%5s%s\n", "id", "state", "in/cached/out",
-		"TTFT", "queue", "prefill", "TPOT", "e2e", "slot", p->width >= 98 ? "  why" : "");
+	write_table_head(p, &t);
 	qsort(picks, n, sizeof(*picks), by_ttft);
-	err = take(p, v, picks, n_ttft, n > MAX_SLOWEST ? BY_TTFT : n, &taken);
+	err = take(p, v, &t, picks, n_ttft, n > MAX_SLOWEST ? BY_TTFT : n, &taken);
 	if (!err && n > MAX_SLOWEST) {
 		qsort(picks, n, sizeof(*picks), by_tpot);
-		err = take(p, v, picks, n_tpot, BY_TPOT, &taken);
+		err = take(p, v, &t, picks, n_tpot, BY_TPOT, &taken);
 	}
 	if (!err && taken < MAX_SLOWEST) {
 		qsort(picks, n, sizeof(*picks), by_e2e);
-		err = take(p, v, picks, n, MAX_SLOWEST, &taken);
+		err = take(p, v, &t, picks, n, MAX_SLOWEST, &taken);
 	}
 	free(picks);
+	if (!err)
+		write_left_out(p, &t);
 	return err;
 }
 

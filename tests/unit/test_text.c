@@ -75,12 +75,13 @@ static void test_report__first_line_is_the_answer(void **state)
 	busy_server(*state);
 	text = report(*state);
 	assert_int_equal(strncmp(text, "3 of 3 requests complete; TTFT p50 ", 35), 0);
-	assert_has(text, "most of the worst TTFT (r3, 338 ms) is 197 ms of its own prefill.\n");
+	assert_has(text, "most of the worst TTFT (r3, 338 ms): 197 ms its own prefill.\n");
 	assert_has(text, ": r3 prefill, 1 more\n");
 	assert_has(text, " from 2023-11-14 22:13:20.000 +0000 on box (kernel");
 	assert_has(text, "ITL per token      92    4.60    4.60    55.4    55.4  observed, engine");
-	assert_has(text, "TPOT                3    4.60    7.75    7.75    7.75  observed, tokens");
-	assert_has(text, "queue               3    0.20     139     139     139  observed\n");
+	assert_has(text, "TPOT                3    4.60    7.75       -    7.75  observed, tokens");
+	assert_has(text, "No p99 of fewer than 10 values: it would be their max.\n");
+	assert_has(text, "queue               3    0.20     139       -     139  observed\n");
 	free(text);
 }
 
@@ -167,7 +168,7 @@ static void test_report__empty(void **state)
 
 static void test_report__fits_its_width(void **state)
 {
-	static const int widths[] = { 80, 100, 132 };
+	static const int widths[] = { 60, 80, 100, 132 };
 
 	busy_server(*state);
 	for (size_t i = 0; i < ARRAY_SIZE(widths); i++) {
@@ -182,6 +183,105 @@ static void test_report__fits_its_width(void **state)
 		}
 		free(text);
 	}
+}
+
+static void test_report__says_which_columns_it_left_out(void **state)
+{
+	static const struct { int width; const char *has[3]; } cases[] = {
+		{ 100, { "  why\n", "observed, engine side\n", "\n<=1024             1" } },
+		{ 80, { "Columns left out: ITL/token, prefill (wider terminal or COLUMNS=100).\n",
+			"observed, engine side\n", "    e2e slot\n" } },
+		{ 60, { "Columns left out: queue, ITL/token, prefill (",
+			"Columns left out: prefill, slot (wider terminal",
+			"Column left out: from (wider" } },
+	};
+
+	busy_server(*state);
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		char *text = render(*state, &(struct text_opts){ .width = cases[i].width }, -1);
+
+		for (size_t k = 0; k < 3; k++)
+			assert_has(text, cases[i].has[k]);
+		if (cases[i].width == 100)
+			assert_lacks(text, "left out:");
+		free(text);
+	}
+}
+
+static void test_request__fits_its_width(void **state)
+{
+	struct fake *f = *state;
+
+	busy_server(f);
+	f->reqs[2].at_ns[P_SUBMIT] = 0;
+	for (int width = 60; width < 110; width += 20) {
+		char *text = render(f, &(struct text_opts){ .width = width }, 2), *rest = NULL;
+
+		for (char *l = strtok_r(text, "\n", &rest); l; l = strtok_r(NULL, "\n", &rest)) {
+			if (utf8_width(l) > width)
+				print_error("%d columns: %s\n", utf8_width(l), l);
+			assert_in_range(utf8_width(l), 1, width);
+		}
+		free(text);
+	}
+}
+
+static void test_report__says_what_all_waited_for(void **state)
+{
+	struct fake_job jobs[12];
+	char *text;
+
+	for (size_t i = 0; i < ARRAY_SIZE(jobs); i++)
+		jobs[i] = (struct fake_job){ .at_ms = 10 + (double)i, .prompt = 100, .output = 40,
+					     .stream = true };
+	fake_serve(*state, jobs, ARRAY_SIZE(jobs));
+	text = report(*state);
+	assert_has(text, "\nOf all waiting for first tokens (");
+	assert_has(text, " s, 12 requests): 9");
+	assert_has(text, " % waiting for a slot; the batch is nearly always full at 2.\n");
+	assert_has(text, "; TTFT p50 492 ms, p99 1.16 s; TPOT");	/* 12 values have a p99 */
+	free(text);
+}
+
+static void test_report__answers_for_what_is_not_streamed(void **state)
+{
+	struct fake_job jobs[] = {
+		{ .at_ms = 10, .prompt = 30, .output = 60 },
+		{ .at_ms = 20, .prompt = 64, .output = 30 },
+	};
+	char *text;
+
+	fake_serve(*state, jobs, ARRAY_SIZE(jobs));
+	text = report(*state);
+	assert_int_equal(strncmp(text, "2 of 2 requests complete; e2e p50 ", 34), 0);
+	assert_lacks(text, "Of all waiting");
+	free(text);
+}
+
+static void test_report__several_servers(void **state)
+{
+	struct fake *f = *state;
+	char *text;
+
+	f->engines[1] = f->engines[0];
+	f->engines[1].e.hdr.tgid = 4711;
+	f->v.n_engines = 2;
+	text = report(f);
+	assert_has(text, "engine    pid 4711: llama.cpp");	/* none has requests: both are shown */
+	free(text);
+	busy_server(f);
+	text = report(f);
+	assert_has(text, "engine    pid 4242: llama.cpp");
+	assert_has(text, "          1 more engine process without requests: pid 4711\n");
+	assert_lacks(text, "pid 4711: llama.cpp");
+	assert_lacks(text, "id    pid ");
+	free(text);
+	f->reqs[2].engine = 1;
+	text = report(f);
+	assert_has(text, "id    pid      state ");
+	assert_has(text, "r3    4711     complete");
+	assert_lacks(text, "more engine process");
+	free(text);
 }
 
 static void test_report__escapes_only_with_color(void **state)
@@ -225,7 +325,7 @@ static void test_report__names_who_filled_a_prefill(void **state)
 	free(text);
 	f->reqs[0].state = REQ_ERROR; /* so that r2 is the worst */
 	text = report(f);
-	assert_has(text, "of prefill of 50 tokens in 1 step that was mostly prefill of r1 (462 tok)");
+	assert_has(text, " s prefill of 50 tokens in 1 step that was mostly prefill of r1 (462 tok)");
 	free(text);
 }
 
@@ -415,6 +515,11 @@ int main(void)
 		TEST(test_report__hundred_percent_is_said_of_nothing_less),
 		TEST(test_report__empty),
 		TEST(test_report__fits_its_width),
+		TEST(test_report__says_which_columns_it_left_out),
+		TEST(test_request__fits_its_width),
+		TEST(test_report__says_what_all_waited_for),
+		TEST(test_report__answers_for_what_is_not_streamed),
+		TEST(test_report__several_servers),
 		TEST(test_report__escapes_only_with_color),
 		TEST(test_report__names_who_filled_a_prefill),
 		TEST(test_report__classes_only_when_mixed),

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The first sentences of a report: how it went, and what the waiting for first tokens was made of. */
+#include "base/units.h"
+#include "base/util.h"
+#include "sink/blame.h"
+#include "sink/text_priv.h"
+
+#include <string.h>
+
+enum { MAX_NAMED_PARTS = 3, MIN_SHARE_PCT = 5, FULL_SHARE_PCT = 20 };
+
+static const char *states_text(const struct summary *s, char *buf, size_t size)
+{
+	const struct {
+		size_t n;
+		const char *what;
+	} others[] = {
+		{ s->n_state[REQ_ABORTED], "aborted by the client" },
+		{ s->n_state[REQ_ERROR], s->n_state[REQ_ERROR] == 1 ? "error" : "errors" },
+		{ s->n_state[REQ_TRUNCATED], "truncated" },
+		{ s->n_state[REQ_OPEN], "under way" },
+	};
+	int at = 0;
+
+	buf[0] = '\0';
+	for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+		if (others[i].n)
+			at += snprintf(buf + at, size - (size_t)at, "%s%zu %s", at ? ", " : " (",
+				       others[i].n, others[i].what);
+	if (at)
+		snprintf(buf + at, size - (size_t)at, ")");
+	return buf;
+}
+
+/* "; TTFT p50 41.0 ms, p99 380 ms"; a p99 of few values is their maximum, and is called so. */
+static const char *dist_text(const char *name, const struct dist *d, char *buf, size_t size)
+{
+	char p50[UNITS_LEN], most[UNITS_LEN];
+
+	buf[0] = '\0';
+	if (d->n >= MIN_FOR_P99)
+		snprintf(buf, size, "; %s p50 %s, p99 %s", name, units_ns(p50, d->p50),
+			 units_ns(most, d->p99));
+	else if (d->n)
+		snprintf(buf, size, "; %s p50 %s, max %s", name, units_ns(p50, d->p50),
+			 units_ns(most, d->max));
+	return buf;
+}
+
+/* ---- the first tokens ---- */
+
+struct waits {
+	uint64_t part_ns[N_PARTS], total_ns;
+	size_t n;
+	int64_t worst_ns;
+	char worst[600];
+};
+
+/* "; most of the worst TTFT (r17, 380 ms): 291 ms waiting for a slot ..." */
+static void worst_text(const struct trace *t, int64_t ttft, char *buf, size_t size)
+{
+	char total[UNITS_LEN], share[UNITS_LEN], what[500];
+	int part = largest_part(t->ttft_ns, 0);
+
+	units_ns(total, (uint64_t)ttft);
+	units_ns(share, t->ttft_ns[part]);
+	if (!t->q) {
+		snprintf(buf, size, "; the worst TTFT (r%u, %s) is not joined to engine steps",
+			 t->r->req, total);
+		return;
+	}
+	if (part == PART_DELIVERY)
+		snprintf(what, sizeof(what), "delivery of the first token");
+	else if (part == PART_PREFILL && !t->beside.n)
+		snprintf(what, sizeof(what), "its own prefill");
+	else
+		blame__text(t, (enum part)part, what, sizeof(what));
+	snprintf(buf, size, "; %s of the worst TTFT (r%u, %s): %s %s",
+		 2 * t->ttft_ns[part] > (uint64_t)ttft ? "most" : "the largest part", t->r->req,
+		 total, share, what);
+}
+
+/* What all TTFTs are made of, and the worst of them. */
+static int add_up_waits(const struct model_view *v, struct waits *w)
+{
+	memset(w, 0, sizeof(*w));
+	w->worst_ns = -1;
+	for (size_t i = 0; i < v->n_requests; i++) {
+		struct req_metrics m;
+		struct trace t;
+		int err;
+
+		request_metrics(v, &v->requests[i], &m);
+		if (v->requests[i].state == REQ_ERROR || m.ttft_ns < 0)
+			continue;
+		err = trace__init(&t, v, i);
+		if (err)
+			return err;
+		if (m.ttft_ns > w->worst_ns) {
+			w->worst_ns = m.ttft_ns;
+			worst_text(&t, m.ttft_ns, w->worst, sizeof(w->worst));
+		}
+		for (int part = 0; t.q && part < N_PARTS; part++) {
+			w->part_ns[part] += t.ttft_ns[part];
+			w->total_ns += t.ttft_ns[part];
+		}
+		w->n += t.q != NULL;
+		trace__free(&t);
+	}
+	return 0;
+}
+
+static unsigned int share_pct(const struct waits *w, uint64_t ns)
+{
+	return (unsigned int)(100.0 * (double)ns / (double)w->total_ns + 0.5);
+}
+
+static const char *part_text(int part)
+{
+	return part == PART_DELIVERY  ? "delivery of the first token"
+	       : part == PART_PREFILL ? "prefill"
+				      : part_names[part];
+}
+
+/* "Of all waiting for first tokens (12.3 s of 40 requests): 71 % waiting for a slot, 20 % ..." */
+static void write_shares(struct page *p, const struct summary *s, const struct waits *w)
+{
+	uint64_t full_ns = w->part_ns[PART_WAIT_SLOT] + w->part_ns[PART_WAIT_QUEUE];
+	char text[400], total[UNITS_LEN], full[80] = "";
+	uint32_t named = 0;
+	int at = 0;
+
+	if (w->n < 2 || !w->total_ns)
+		return;
+	for (int i = 0; i < MAX_NAMED_PARTS; i++) {
+		int part = largest_part(w->part_ns, named);
+
+		if (share_pct(w, w->part_ns[part]) < MIN_SHARE_PCT)
+			break;
+		named |= 1u << part;
+		at += snprintf(text + at, sizeof(text) - (size_t)at, "%s%u %% %s", i ? ", " : "",
+			       share_pct(w, w->part_ns[part]), part_text(part));
+	}
+	if (s->busy_from_steps && s->batch.max > 1 && s->batch.mean >= 0.9 * s->batch.max &&
+	    share_pct(w, full_ns) >= FULL_SHARE_PCT)
+		snprintf(full, sizeof(full), "; the batch is nearly always full at %u", s->batch.max);
+	page__para(p, "", 0, "Of all waiting for first tokens (%s, %zu requests): %s%s.",
+		   units_ns(total, w->total_ns), w->n, text, full);
+}
+
+int text_answer(struct page *p, const struct model_view *v, const struct summary *s)
+{
+	char states[120], ttft[80], e2e[80] = "", tpot[80] = "", ms[UNITS_LEN];
+	struct waits w;
+	int err = add_up_waits(v, &w);
+
+	if (err)
+		return err;
+	page__style(p, STYLE_BOLD);
+	if (!v->n_requests) {
+		page__para(p, "", 0,
+			   "No request to an LLM API was seen in %s; is there traffic, and does "
+			   "it go to the ports below?",
+			   units_ns(ms, v->t1_ns - v->t0_ns));
+		page__style(p, STYLE_PLAIN);
+		return 0;
+	}
+	if (s->all.tpot.n)
+		snprintf(tpot, sizeof(tpot), "; TPOT p50 %s", units_ns(ms, s->all.tpot.p50));
+	if (s->n_non_streaming)
+		dist_text("e2e", &s->all.e2e, e2e, sizeof(e2e));
+	page__para(p, "", 0, "%zu of %zu requests complete%s%s%s%s%s.", s->n_state[REQ_COMPLETE],
+		   v->n_requests, states_text(s, states, sizeof(states)),
+		   dist_text("TTFT", &s->all.ttft, ttft, sizeof(ttft)), tpot, e2e, w.worst);
+	page__style(p, STYLE_PLAIN);
+	write_shares(p, s, &w);
+	return 0;
+}
