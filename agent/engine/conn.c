@@ -28,6 +28,8 @@ static void in_head(void *ctx, const struct http1_head *head)
 	*x->head = *head;
 	x->method = head->method;
 	x->api = head->method == TL_POST ? llmapi_of_path(head->path) : TL_API_OTHER;
+	if (x == w->c->first)	/* else the end of the answer before it tells */
+		conn_expect_next(w->c);
 	exchange_announce(w, w->c, x, false);
 }
 

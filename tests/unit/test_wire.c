@@ -514,6 +514,27 @@ static void test_wire__end_of_input_is_no_hole(void **state)
 	assert_non_null(strstr(f->log.text, "facts 2 "));
 }
 
+#define NO_BODY "HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n"
+
+/* Whatever length it gives, the answer to a HEAD ends with its head. */
+static void test_wire__head_then_post(void **state)
+{
+	struct fixture *f = *state;
+	static const char head[] = "HEAD /health HTTP/1.1\r\n\r\n";
+
+	for (size_t piece = 1; piece < 4096; piece *= 8) {
+		reset(f);
+		feed_sock(f->w, 5, 50, TL_SOCK_ACCEPT);
+		for (unsigned i = 0; i < 2; i++) {	/* the first of its connection, and a later one */
+			feed_bytes(f->w, 5, 100, TL_IN, head, strlen(head), piece);
+			feed_bytes(f->w, 5, 200, TL_OUT, NO_BODY, strlen(NO_BODY), piece);
+		}
+		exchange(f, 5, piece);
+		assert_non_null(strstr(f->log.text, EXCHANGE_LOG("3")));
+		assert_null(strstr(f->log.text, "lost"));
+	}
+}
+
 static void test_wire__hole_in_request_body(void **state)
 {
 	struct fixture *f = *state;
@@ -569,7 +590,7 @@ int main(void)
 		T(begins_when_it_arrived),
 		T(limits_pipeline), T(garbage), T(tls), T(client_side_is_ignored), T(other_paths),
 		T(inode_used_again), T(hole_in_stream), T(end_of_input_is_no_hole),
-		T(hole_in_request_body), T(survives_oom),
+		T(hole_in_request_body), T(head_then_post), T(survives_oom),
 	};
 
 	return cmocka_run_group_tests_name("wire", tests, NULL, NULL);
