@@ -92,6 +92,10 @@ static void feed_in(struct wire *w, struct conn *c, const struct tl_raw_net *e)
 	const char *data = (const char *)e->data;
 	uint64_t gap = e->total - e->head - e->tail;
 
+	if (c->answers_over) {	/* a client that used the connection again, too late */
+		w->stats.skipped_bytes += e->total;
+		return;
+	}
 	if (c->in_lost) {
 		if (!http1_is_start(HTTP1_REQUESTS, data, e->head)) {
 			w->stats.skipped_bytes += e->total;
@@ -235,6 +239,11 @@ static void on_sock(struct wire *w, const struct tl_raw_sock *e)
 		c = conn_find(w, e->sock);
 		if (c && !c->peer_eof_ns)
 			c->peer_eof_ns = w->now_ns;
+		return;
+	case TL_SOCK_SHUTDOWN:
+		c = conn_find(w, e->sock);
+		if (c && e->how)	/* not SHUT_RD alone */
+			c->answers_over = true;
 		return;
 	case TL_SOCK_CLOSE:
 		c = conn_find(w, e->sock);

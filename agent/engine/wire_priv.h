@@ -52,6 +52,7 @@ struct conn {
 	bool client;		/* the target opened it: not a served connection */
 	bool in_lost, out_lost;	/* no sync in this direction: wait for a start line */
 	bool tls;
+	bool answers_over;	/* the target shut its side down: what it still reads it throws away */
 	bool has_pos[2];	/* stream_pos below is known, by direction: in, out */
 	uint32_t pos[2];	/* TCP's count of the stream behind the last bytes that we saw */
 	struct http1 *in, *out;

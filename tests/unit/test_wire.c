@@ -514,6 +514,24 @@ static void test_wire__end_of_input_is_no_hole(void **state)
 	assert_non_null(strstr(f->log.text, "facts 2 "));
 }
 
+/* A server that closes after an answer shuts its side down first and throws away what still comes. */
+static void test_wire__request_too_late(void **state)
+{
+	struct fixture *f = *state;
+	char buf[1024];
+	size_t n = sprintf(buf, POST("/v1/chat/completions", CHAT));
+
+	feed_sock(f->w, 5, 500, TL_SOCK_ACCEPT);
+	exchange(f, 5, 4096);
+	feed_sock_how(f->w, 5, 5300, TL_SOCK_SHUTDOWN, 0);	/* SHUT_RD */
+	exchange(f, 5, 4096);
+	feed_sock_how(f->w, 5, 5300, TL_SOCK_SHUTDOWN, 1);	/* SHUT_WR */
+	feed_bytes(f->w, 5, 6000, TL_IN, buf, n, 4096);
+	feed_sock(f->w, 5, 6100, TL_SOCK_EOF);
+	feed_sock(f->w, 5, 6200, TL_SOCK_CLOSE);
+	assert_string_equal(f->log.text, "conn 1 open @500\n" EXCHANGE_LOG("1") EXCHANGE_LOG("2") "conn 1 close @6200\n");
+}
+
 #define NO_BODY "HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n"
 
 /* Whatever length it gives, the answer to a HEAD ends with its head. */
@@ -590,7 +608,7 @@ int main(void)
 		T(begins_when_it_arrived),
 		T(limits_pipeline), T(garbage), T(tls), T(client_side_is_ignored), T(other_paths),
 		T(inode_used_again), T(hole_in_stream), T(end_of_input_is_no_hole),
-		T(hole_in_request_body), T(head_then_post), T(survives_oom),
+		T(hole_in_request_body), T(head_then_post), T(request_too_late), T(survives_oom),
 	};
 
 	return cmocka_run_group_tests_name("wire", tests, NULL, NULL);

@@ -87,14 +87,19 @@ static inline int wire_log_event(void *ctx, const struct tl_hdr *ev)
 
 enum { FEED_TGID = 100, FEED_TID = 101 };
 
-static inline int feed_sock(struct wire *w, uint64_t sock, uint64_t ts, uint8_t what)
+static inline int feed_sock_how(struct wire *w, uint64_t sock, uint64_t ts, uint8_t what, uint8_t how)
 {
 	struct tl_raw_sock e = {
 		.hdr = { sizeof(e), TL_RAW_SOCK, 0, FEED_TGID, FEED_TID, ts },
-		.sock = sock, .what = what, .family = 2, .local_port = 8080, .peer_port = 40000 + sock,
+		.sock = sock, .what = what, .how = how, .family = 2, .local_port = 8080, .peer_port = 40000 + sock,
 	};
 
 	return wire__feed(w, &e.hdr);
+}
+
+static inline int feed_sock(struct wire *w, uint64_t sock, uint64_t ts, uint8_t what)
+{
+	return feed_sock_how(w, sock, ts, what, 0);
 }
 
 /* `total` bytes moved of which the first `head` of data and the last `tail` were kept. */
