@@ -44,10 +44,24 @@ struct exchange *exchange_new(struct wire *w, struct conn *c)
 	return x;
 }
 
+/* The thread that read the request works on it. */
+static void remember_thread(struct wire *w, const struct exchange *x)
+{
+	uint32_t *of_thread = map__put(w->threads, x->tid, NULL);
+
+	if (!of_thread) {	/* full of threads long gone: begin anew */
+		uint64_t oldest;
+
+		if (map__oldest(w->threads, &oldest))
+			map__del(w->threads, oldest);
+		of_thread = map__put(w->threads, x->tid, NULL);
+	}
+	if (of_thread)
+		*of_thread = x->req;
+}
+
 void exchange_announce(struct wire *w, struct conn *c, struct exchange *x, bool joined)
 {
-	uint32_t *of_thread;
-
 	x->req = ++w->n_reqs;
 	x->announced = true;
 	x->joined = joined;
@@ -58,18 +72,8 @@ void exchange_announce(struct wire *w, struct conn *c, struct exchange *x, bool 
 		.req = x->req, .conn = c->conn, .conn_open_ns = c->open_ns,
 	};
 	wire_emit(w, &ev.hdr);
-	if (joined)
-		return;
-	of_thread = map__put(w->threads, x->tid, NULL);
-	if (!of_thread) {	/* full of threads long gone: begin anew */
-		uint64_t oldest;
-
-		if (map__oldest(w->threads, &oldest))
-			map__del(w->threads, oldest);
-		of_thread = map__put(w->threads, x->tid, NULL);
-	}
-	if (of_thread)
-		*of_thread = x->req;
+	if (!joined && x == c->first)	/* pipelined ones wait for those before them */
+		remember_thread(w, x);
 }
 
 static void read_body(struct exchange *x, struct cut_json *ret)
@@ -289,6 +293,8 @@ void exchange_end(struct wire *w, struct conn *c, uint16_t how, uint64_t ns)
 	c->first = x->next;
 	if (!c->first)
 		c->last = NULL;
+	else if (c->first->announced && !c->first->joined)
+		remember_thread(w, c->first);
 	c->n_under_way--;
 	w->stats.requests_now--;
 	cutbuf__free(&x->text);

@@ -379,8 +379,11 @@ static void test_wire__pipelined(void **state)
 	feed_sock(f->w, 5, 500, TL_SOCK_ACCEPT);
 	assert_int_equal(feed_bytes(f->w, 5, 1000, TL_IN, all, len, 16384), 0);
 	assert_int_equal(f->log.n_kind[TL_REQ_FACTS], 64);
-	for (int i = 0; i < 64; i++)
+	for (int i = 0; i < 64; i++) {
+		/* read all at once, worked on one by one */
+		assert_int_equal(wire__request_of_thread(f->w, FEED_TID), i + 1);
 		feed_bytes(f->w, 5, 2000 + i, TL_OUT, answer, strlen(answer), 4096);
+	}
 	assert_int_equal(f->log.n_kind[TL_REQ_END], 64);
 	assert_non_null(strstr(f->log.text, "end 64 how 1 status 200 @2063\n"));
 	free(all);
