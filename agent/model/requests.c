@@ -39,10 +39,17 @@ static struct rec_request *embryo_find(struct model *m, uint32_t req)
 	return NULL;
 }
 
+/* Numbers run from 1, and each takes an event: one far above their number is damaged. Without this a few
+ * such events would cost any amount of memory. */
+static bool is_wild(const struct model *m, uint32_t number)
+{
+	return number > m->v.n_events + (1u << 20);
+}
+
 static int set_number(struct model *m, uint32_t req, uint32_t at)
 {
-	if (req > m->n_by_number + (1u << 20))
-		return 0;	/* numbers run from 1 without such holes: a damaged event */
+	if (is_wild(m, req))
+		return 0;
 	while (m->n_by_number <= req) {
 		if (GROW(m->by_number, m->cap_by_number, m->n_by_number))
 			return -ENOMEM;
@@ -54,7 +61,7 @@ static int set_number(struct model *m, uint32_t req, uint32_t at)
 
 static int set_last_of_conn(struct model *m, uint32_t conn, uint32_t at)
 {
-	if (conn > m->n_last_of_conn + (1u << 20))
+	if (is_wild(m, conn))
 		return 0;
 	while (m->n_last_of_conn <= conn) {
 		if (GROW(m->last_of_conn, m->cap_last_of_conn, m->n_last_of_conn))

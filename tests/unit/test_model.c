@@ -5,6 +5,7 @@
 #include "model/model.h"
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum { TGID = 100 };
 
@@ -489,6 +490,20 @@ static void test_model__damaged_numbers(void **state)
 	assert_int_equal(finish(m)->n_steps, 1);
 }
 
+/* A few wild numbers cost no large memory. */
+static void test_model__wild_numbers(void **state)
+{
+	struct model *m = *state;
+	struct rusage before, after;
+
+	assert_int_equal(getrusage(RUSAGE_SELF, &before), 0);
+	for (uint32_t i = 1; i < 100; i++)
+		begin(m, i << 20, i, 0);
+	assert_int_equal(getrusage(RUSAGE_SELF, &after), 0);
+	assert_true(after.ru_maxrss - before.ru_maxrss < 64 << 10);	/* KiB */
+	assert_int_equal(finish(m)->n_requests, 99);
+}
+
 static void test_model__engines(void **state)
 {
 	struct model *m = *state;
@@ -545,7 +560,7 @@ int main(void)
 		T(late_stream_joins_its_slot), T(late_answer_that_is_over_takes_no_slot),
 		T(late_answer_needs_the_counts_of_a_whole_sequence),
 		T(late_answers_that_end_together), T(last_token_may_have_no_text),
-		T(unknown_and_lost), T(limits), T(damaged_numbers),
+		T(unknown_and_lost), T(limits), T(damaged_numbers), T(wild_numbers),
 		T(engines), T(survives_oom),
 	};
 
