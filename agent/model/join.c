@@ -375,7 +375,8 @@ static void counts_of_sequences(const struct model *m, struct rec_request *r)
 	}
 	if (!whole || !out)
 		return;
-	if (!r->output.prov)
+	/* An embedding has rows of output, for any of its tokens, and none of them is a token. */
+	if (!r->output.prov && r->api != TL_API_EMBEDDINGS)
 		r->output = (struct rec_count){ out, PROV_OBSERVED };
 	if (!kept_known || r->n_seqs != 1)
 		return;

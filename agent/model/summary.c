@@ -104,7 +104,7 @@ static size_t sequence_gaps(const struct work *w, const struct rec_sequence *s, 
 
 		if (!s->visits[i].n_out)
 			continue;
-		if (s->visits[i].n_out > 1)
+		if (s->visits[i].n_out > 1 && s->visits[i].phase == TL_DECODE)
 			ret->n_multi_token_steps++;
 		if (last && hit_by_loss(w, last, end))
 			ret->n_gaps_lost++;
@@ -309,6 +309,8 @@ static uint64_t tokens_in_capture(const struct model_view *v, const struct rec_r
 
 	if (!r->joined_late && r->output.prov != PROV_NONE)
 		return r->output.n;
+	if (r->api == TL_API_EMBEDDINGS)
+		return 0;
 	for (size_t j = 0; j < r->n_seqs; j++)
 		n += v->seqs[r->seqs[j]].n_out;
 	if (r->output.prov != PROV_NONE && n > r->output.n)

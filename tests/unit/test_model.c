@@ -3,6 +3,7 @@
 #include "unit.h"
 
 #include "model/model.h"
+#include "model/summary.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -490,6 +491,27 @@ static void test_model__damaged_numbers(void **state)
 	assert_int_equal(finish(m)->n_steps, 1);
 }
 
+static void test_model__embeddings_have_no_output(void **state)
+{
+	struct model *m = *state;
+	struct tl_req_begin e = { .hdr = HDR(e, TL_REQ_BEGIN, TL_API_EMBEDDINGS, 100), .req = 1, .conn = 1 };
+	const struct model_view *v;
+	struct summary s;
+
+	FEED(m, e);
+	seq_link(m, 1, -1, 7, 101);
+	seq_link(m, 1, 0, 7, 102);
+	seq_begin(m, 0, 103, 0);
+	step1(m, 110, 120, 0, TL_PREFILL, 300, 255);	/* all its tokens ask for a row of output */
+	end(m, 1, 130, TL_END_COMPLETE, 200);
+	v = finish(m);
+	assert_int_equal(v->requests[0].prompt.n, 300);
+	assert_int_equal(v->requests[0].output.prov, PROV_NONE);
+	assert_int_equal(summarise(v, &s), 0);
+	assert_int_equal(s.output_tokens, 0);
+	assert_int_equal(s.n_multi_token_steps, 0);
+}
+
 /* A few wild numbers cost no large memory. */
 static void test_model__wild_numbers(void **state)
 {
@@ -560,7 +582,7 @@ int main(void)
 		T(late_stream_joins_its_slot), T(late_answer_that_is_over_takes_no_slot),
 		T(late_answer_needs_the_counts_of_a_whole_sequence),
 		T(late_answers_that_end_together), T(last_token_may_have_no_text),
-		T(unknown_and_lost), T(limits), T(damaged_numbers), T(wild_numbers),
+		T(unknown_and_lost), T(limits), T(damaged_numbers), T(wild_numbers), T(embeddings_have_no_output),
 		T(engines), T(survives_oom),
 	};
 
