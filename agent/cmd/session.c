@@ -248,10 +248,17 @@ static int check_pids(const struct session *s)
 
 static int add_pid(struct session *s, pid_t pid)
 {
+	struct target *t = map__get(s->targets, pid);
 	struct discovery d = { 0 };
 	struct found f;
-	int err = look_at(pid, &f);
+	int err;
 
+	if (t) {	/* named twice, or of a server that was */
+		s->n_asked += !t->asked;
+		t->asked = true;
+		return 0;
+	}
+	err = look_at(pid, &f);
 	if (err)
 		return err;
 	if (f.id.engine == TL_ENGINE_UNKNOWN)
