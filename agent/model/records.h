@@ -68,7 +68,7 @@ struct rec_request {
 	uint8_t how_ended;	/* enum tl_end */
 	bool joined_late;
 	uint16_t status;	/* HTTP, 0: none seen */
-	uint16_t n;		/* parallel answers, at least 1 */
+	uint16_t n;		/* parallel answers, as asked for or seen, at least 1 */
 	int32_t max_tokens;	/* -1: not said */
 	uint64_t body_bytes, bytes_in, bytes_out;
 	uint64_t at_ns[N_POINTS];

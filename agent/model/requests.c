@@ -155,7 +155,8 @@ int request_on_facts(struct model *m, const struct tl_req_facts *e)
 	/* not said means no, unless it may have been said in bytes that were not captured */
 	r->stream = e->stream < 0 && !(e->hdr.flags & TL_F_TRUNC) ? 0 : e->stream;
 	r->max_tokens = e->max_tokens;
-	r->n = e->n ? e->n : 1;
+	if (e->n > r->n)
+		r->n = e->n;
 	r->method = e->method;
 	r->body_bytes = e->body_bytes;
 	memcpy(r->path, e->path, sizeof(r->path));
@@ -192,6 +193,8 @@ int request_on_chunk(struct model *m, const struct tl_chunk *e)
 	if (!r)
 		return err;
 	r->stream = 1;
+	if (e->choice >= r->n)	/* several prompts, or asked for by a name that we do not know */
+		r->n = e->choice < UINT16_MAX ? e->choice + 1 : UINT16_MAX;
 	if (!r->joined_late)
 		set_point(r, P_FIRST_CHUNK, e->hdr.ts_ns, PROV_OBSERVED);
 	if (e->hdr.flags & TL_CHUNK_PROGRESS)

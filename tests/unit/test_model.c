@@ -304,6 +304,28 @@ static void test_model__other_exchanges_are_counted(void **state)
 	assert_int_equal(v->n_other_requests, 3);
 }
 
+/* Several prompts in one request, or n by another name: the chunks tell. */
+static void test_model__answers_are_counted_as_seen(void **state)
+{
+	struct model *m = *state;
+	struct tl_chunk e = { .hdr = HDR(e, TL_CHUNK, TL_CHUNK_TEXT, 200), .req = 1, .choice = 2 };
+	const struct model_view *v;
+
+	begin(m, 1, 100, 0);
+	chunk(m, 1, 150, TL_CHUNK_TEXT);
+	FEED(m, e);
+	e.req = 2;
+	e.choice = UINT16_MAX;
+	begin(m, 2, 100, 0);
+	FEED(m, e);
+	begin(m, 3, 100, 0);
+	chunk(m, 3, 150, TL_CHUNK_TEXT);
+	v = finish(m);
+	assert_int_equal(v->requests[0].n, 3);
+	assert_int_equal(v->requests[1].n, UINT16_MAX);
+	assert_int_equal(v->requests[2].n, 1);
+}
+
 static void test_model__facts_that_were_cut_are_unknown(void **state)
 {
 	struct model *m = *state;
@@ -578,7 +600,8 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		T(memory_is_the_most_of_all), T(points_and_counts), T(joins_by_counts), T(says_when_it_cannot_tell),
 		T(leaves_strangers_alone), T(counts_must_fit), T(states), T(other_exchanges_are_counted),
-		T(facts_that_were_cut_are_unknown), T(aborted_in_a_long_step),
+		T(answers_are_counted_as_seen), T(facts_that_were_cut_are_unknown),
+		T(aborted_in_a_long_step),
 		T(late_stream_joins_its_slot), T(late_answer_that_is_over_takes_no_slot),
 		T(late_answer_needs_the_counts_of_a_whole_sequence),
 		T(late_answers_that_end_together), T(last_token_may_have_no_text),
