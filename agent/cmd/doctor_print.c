@@ -5,7 +5,9 @@
 #include "base/jsonw.h"
 #include "base/vec.h"
 #include "cmd/log.h"
+#include "cmd/screen.h"
 #include "cmd/vllm_server.h"
+#include "sink/page.h"
 #include "source/probes.h"
 
 #include <errno.h>
@@ -23,25 +25,34 @@ static const char *tiers(bool t1)
 
 /* ---- text ---- */
 
-/* No spaces at the end of a line that has no text. */
-static void print_line(int width, const char *name, const char *state, const char *text)
+enum { NARROW = 80, NARROW_INDENT = 6 };
+
+/* No spaces at the end of a line that has no text; on a narrow page the text goes below. */
+static void print_line(struct page *p, int width, const char *name, const char *state, const char *text)
 {
-	if (*text)
-		printf("  %-*s  %-4s  %s\n", width, name, state, text);
+	char label[64];
+
+	if (!*text || p->width < NARROW)
+		printf(*state ? "  %-*s  %s\n" : "  %.*s\n", *state ? width : 60, name, state);
+	if (!*text)
+		return;
+	snprintf(label, sizeof(label), "  %-*s  %-4s  ", width, name, state);
+	if (p->width < NARROW)
+		page__para(p, "", NARROW_INDENT, "%s", text);
 	else
-		printf("  %-*s  %s\n", width, name, state);
+		page__para(p, label, width + 10, "%s", text);
 }
 
-static void print_checks(const char *title, const struct check_list *list)
+static void print_checks(struct page *p, const char *title, const struct check_list *list)
 {
 	printf("\n%s\n", title);
 	for (size_t i = 0; i < list->n; i++)
-		print_line(19, list->v[i].name,
+		print_line(p, 19, list->v[i].name,
 			   list->v[i].state == CHECK_INFO ? "" : states[list->v[i].state],
 			   list->v[i].text);
 }
 
-static void print_target(const struct found *f)
+static void print_target(struct page *out, const struct found *f)
 {
 	const struct proc_facts *p = &f->facts;
 
@@ -49,7 +60,7 @@ static void print_target(const struct found *f)
 	printf("  %-26s  %s%s%s%s%s\n", "engine", engine_kind_name(f->id.engine),
 	       *f->id.role ? ", " : "", f->id.role, *f->id.version ? ", " : "", f->id.version);
 	if (*f->id.why)
-		printf("  %-26s  %s\n", "told by", f->id.why);
+		print_line(out, 20, "told by", "", f->id.why);
 	if (f->ollama)
 		printf("  %-26s  ollama pid %u\n", "run by", f->ollama);
 	printf("  %-26s ", "ports");
@@ -62,13 +73,27 @@ static void print_target(const struct found *f)
 		printf("  %-26s  was deleted or replaced since the process started\n",
 		       "executable");
 	if (recognise_hides_traffic(p))
-		print_line(19, "io_uring", "warn", "part of its traffic may be unseen");
+		print_line(out, 19, "io_uring", "warn", "part of its traffic may be unseen");
 	if (f->refused)
-		print_line(19, "readable", "warn",
+		print_line(out, 19, "readable", "warn",
 			   "not all of it: some files or sockets are unknown");
 }
 
-static void print_probe(const struct doctor *d, size_t i)
+/* A reason that several probes give, "" if there is none. */
+static const char *common_reason(const struct doctor *d)
+{
+	for (size_t i = 0; i < n_probes && i < DOCTOR_MAX_PROBES; i++) {
+		const struct outcome *o = &d->outcomes[i];
+
+		for (size_t k = 0; k < i && o->asked && o->err; k++)
+			if (d->outcomes[k].asked && d->outcomes[k].err && !doctor_not_needed(d, i) &&
+			    !doctor_not_needed(d, k) && !strcmp(d->outcomes[k].reason, o->reason))
+				return o->reason;
+	}
+	return "";
+}
+
+static void print_probe(struct page *p, const struct doctor *d, size_t i, const char *common)
 {
 	const struct outcome *o = &d->outcomes[i];
 	char name[32], text[300];
@@ -76,12 +101,15 @@ static void print_probe(const struct doctor *d, size_t i)
 	snprintf(name, sizeof(name), "%-20s %s", probes[i].name,
 		 probes[i].tier == TL_T0 ? "T0" : "T1");
 	if (!o->err)
-		print_line(23, name, "ok", o->reason);
+		print_line(p, 23, name, "ok", o->reason);
 	else if (doctor_not_needed(d, i))
-		print_line(23, name, "-", "not in this build, nor needed");
+		print_line(p, 23, name, "-", "not in this build, nor needed");
 	else {
-		snprintf(text, sizeof(text), "%s; lost: %s", o->reason, probes[i].lost_without);
-		print_line(23, name, "no", text);
+		bool said = !strcmp(o->reason, common);
+
+		snprintf(text, sizeof(text), "%s%slost: %s", said ? "" : o->reason, said ? "" : "; ",
+			 probes[i].lost_without);
+		print_line(p, 23, name, "no", text);
 	}
 }
 
@@ -99,8 +127,16 @@ static void step_source(const struct doctor *d, size_t i, char *ret, size_t size
 	}
 }
 
+static void print_loss(struct page *p, uint32_t pid, const char *name, const char *text)
+{
+	char label[16];
+
+	snprintf(label, sizeof(label), "  %-7u ", pid);
+	page__para(p, label, 10, "%s: %s", name, text);
+}
+
 /* What is lost of the servers that lose something. */
-static int print_losses(const struct doctor *d)
+static int print_losses(struct page *p, const struct doctor *d)
 {
 	for (size_t i = 0; i < d->found.n; i++) {
 		struct check_list list = { 0 };
@@ -111,7 +147,7 @@ static int print_losses(const struct doctor *d)
 			err = vllm_server_checks(&s, &list);
 		for (size_t k = 0; k < list.n; k++)
 			if (list.v[k].state == CHECK_WARN)
-				printf("  %-7u %s: %s\n", s.server, list.v[k].name, list.v[k].text);
+				print_loss(p, s.server, list.v[k].name, list.v[k].text);
 		vec_free(&list);
 		if (err)
 			return err;
@@ -119,7 +155,7 @@ static int print_losses(const struct doctor *d)
 	return 0;
 }
 
-static int print_engines(const struct doctor *d)
+static int print_engines(struct page *p, const struct doctor *d)
 {
 	int err;
 
@@ -128,39 +164,45 @@ static int print_engines(const struct doctor *d)
 	printf("\nengines\n");
 	for (size_t i = 0; i < d->found.n; i++) {
 		const struct found *f = &d->found.found[i];
-		char source[64];
+		char source[64], label[80];
 
 		step_source(d, i, source, sizeof(source));
-		printf("  %-7u %-12s %-12s  %s%s%s\n", f->facts.pid,
-		       engine_kind_name(f->id.engine), f->id.role,
-		       d->t0 ? tiers(d->engine_t1[i]) : "-", *source ? ", " : "", source);
+		snprintf(label, sizeof(label), "  %-7u %-12s %-12s  ", f->facts.pid,
+			 engine_kind_name(f->id.engine), f->id.role);
+		page__para(p, label, (int)strlen(label), "%s%s%s", d->t0 ? tiers(d->engine_t1[i]) : "-",
+			   *source ? ", " : "", source);
 	}
-	err = print_losses(d);
+	err = print_losses(p, d);
 	printf("  `tokenlag doctor -p PID` says more of each.\n");
 	return err;
 }
 
 static int print_text(const struct doctor *d)
 {
+	const char *common = common_reason(d);
 	char title[48];
+	struct page p;
 
-	printf("%s\n", d->verdict);
+	page__init(&p, &(struct text_opts){ .width = screen_width() }, stdout);
+	page__para(&p, "", 0, "%s", d->verdict);
 	if (d->pid)
-		print_target(&d->target);
+		print_target(&p, &d->target);
 	if (d->server.n) {
 		snprintf(title, sizeof(title), "server, pid %u", d->target.server);
-		print_checks(title, &d->server);
+		print_checks(&p, title, &d->server);
 	}
-	print_checks("kernel", &d->kernel);
-	print_checks("user", &d->user);
+	print_checks(&p, "kernel", &d->kernel);
+	print_checks(&p, "user", &d->user);
 	printf("\nprobes\n");
 	if (d->check_err < 0)
 		printf("  could not be asked: %s\n", strerror(-d->check_err));
+	if (*common)
+		page__para(&p, "  ", 2, "%s", common);
 	for (size_t i = 0; i < n_probes && i < DOCTOR_MAX_PROBES; i++) {
 		if (d->outcomes[i].asked)
-			print_probe(d, i);
+			print_probe(&p, d, i, common);
 	}
-	return print_engines(d);
+	return print_engines(&p, d);
 }
 
 /* ---- JSON ---- */

@@ -7,7 +7,9 @@
 #include "base/vec.h"
 #include "cmd/cmd.h"
 #include "cmd/log.h"
+#include "cmd/screen.h"
 #include "cmd/vllm_server.h"
+#include "sink/page.h"
 #include "source/discover.h"
 
 #include <argp.h>
@@ -113,32 +115,54 @@ static void fill(struct row *r, const struct found *f, uint64_t now)
 	put_where(r->cell[WHERE], sizeof(r->cell[WHERE]), f);
 }
 
-static void print_rows(const struct row *rows, size_t n)
+/* The widths of the columns; 0: left out, the least needed first, until the rest fits the page. */
+static void fit_columns(const struct row *rows, size_t n, int page_width, int width[N_COLUMNS])
 {
-	int width[N_COLUMNS] = { 0 };
+	static const enum column droppable[] = { GPUS, UPTIME, WHERE, VERSION, PORTS };
+	int total = -2;
 
-	for (size_t i = 0; i < n; i++) {
-		for (int c = 0; c < N_COLUMNS; c++) {
+	for (int c = 0; c < N_COLUMNS; c++) {
+		width[c] = 0;
+		for (size_t i = 0; i < n; i++) {
 			int len = strlen(rows[i].cell[c]);
 
 			width[c] = len > width[c] ? len : width[c];
 		}
+		total += 2 + width[c];
 	}
-	for (size_t i = 0; i < n; i++) {
-		printf("%*s", width[PID], rows[i].cell[PID]);
-		for (int c = PID + 1; c < N_COLUMNS; c++) {
-			bool last = c == WHERE || (c == TIERS && !*rows[i].cell[WHERE]);
-
-			printf("  %-*s", last ? 0 : width[c], rows[i].cell[c]);
-			if (last)
-				break;
-		}
-		putchar('\n');
+	for (size_t i = 0; i < ARRAY_SIZE(droppable) && total > page_width; i++) {
+		total -= 2 + width[droppable[i]];
+		width[droppable[i]] = 0;
 	}
 }
 
+static void print_rows(struct page *p, const struct row *rows, size_t n)
+{
+	char left_out[80] = "";
+	int width[N_COLUMNS], at = 0;
+
+	fit_columns(rows, n, p->width, width);
+	for (size_t i = 0; i < n; i++) {
+		int last = PID;
+
+		for (int c = PID + 1; c < N_COLUMNS; c++)
+			last = width[c] && *rows[i].cell[c] ? c : last;
+		printf("%*s", width[PID], rows[i].cell[PID]);
+		for (int c = PID + 1; c <= last; c++)
+			if (width[c])
+				printf("  %-*s", c == last ? 0 : width[c], rows[i].cell[c]);
+		putchar('\n');
+	}
+	for (int c = 0; c < N_COLUMNS; c++)
+		if (!width[c])
+			at += snprintf(left_out + at, sizeof(left_out) - at, "%s%s", at ? ", " : "",
+				       titles[c]);
+	if (at)
+		page__para(p, "", 0, "Columns left out: %s (wider terminal or COLUMNS=120).", left_out);
+}
+
 /* Where the steps of a vLLM server are seen, and what its flags hide. */
-static int print_vllm(const struct discovery *d, uint32_t pid)
+static int print_vllm(struct page *p, const struct discovery *d, uint32_t pid)
 {
 	struct check_list checks = { 0 };
 	struct vllm_server s;
@@ -149,72 +173,105 @@ static int print_vllm(const struct discovery *d, uint32_t pid)
 	err = vllm_server_checks(&s, &checks);
 	for (size_t i = 0; i < checks.n; i++)
 		if (checks.v[i].state == CHECK_WARN || !strcmp(checks.v[i].name, "steps"))
-			printf("%u: %s: %s.\n", pid, checks.v[i].name, checks.v[i].text);
+			page__para(p, "", 0, "%u: %s: %s.", pid, checks.v[i].name, checks.v[i].text);
 	vec_free(&checks);
 	return err;
 }
 
 /* What a column cannot say. */
-static void print_notes(const struct found *f)
+static void print_notes(struct page *out, const struct found *f)
 {
 	const struct proc_facts *p = &f->facts;
 
 	if (f->ollama)
-		printf("%u: run by ollama pid %u.\n", p->pid, f->ollama);
+		page__para(out, "", 0, "%u: run by ollama pid %u.", p->pid, f->ollama);
 	if (!strcmp(f->id.role, "library") && f->server == p->pid)
-		printf("%u: embeds %s, no listening socket: there are no requests to see.\n",
+		page__para(out, "", 0, "%u: embeds %s, no listening socket: there are no requests to see.",
 		       p->pid, engine_kind_name(f->id.engine));
 	else if (f->id.engine == TL_ENGINE_LLAMA && !(recognise_tiers(p, &f->id) & TL_T1) &&
 		 !f->refused)
-		printf("%u: its steps cannot be seen (%s).\n", p->pid, f->id.why);
-	if (f->refused)
-		printf("%u: not allowed to read all of it%s.\n", p->pid,
-		       geteuid() ? ": run as root" : "");
+		page__para(out, "", 0, "%u: its steps cannot be seen (%s).", p->pid, f->id.why);
 	if (recognise_hides_traffic(p))
-		printf("%u: uses io_uring, part of its traffic may be unseen.\n", p->pid);
+		page__para(out, "", 0, "%u: uses io_uring, part of its traffic may be unseen.", p->pid);
 	if (p->deleted_exe)
-		printf("%u: its executable was deleted or replaced since it started.\n", p->pid);
+		page__para(out, "", 0, "%u: its executable was deleted or replaced since it started.", p->pid);
 	if (log_get_level() >= LOG_VERBOSE)
-		printf("%u: %s; %s\n", p->pid, f->id.why, *p->exe ? p->exe : "executable unknown");
+		page__para(out, "", 0, "%u: %s; %s", p->pid, f->id.why, *p->exe ? p->exe : "executable unknown");
 }
 
-static void print_refused(const struct discovery *d)
+/* In one line, however many they are. */
+static void print_half_read(struct page *p, const struct discovery *d)
 {
-	if (!d->n_refused)
-		return;
-	printf("%zu of %zu processes could not be read%s\n", d->n_refused, d->n_processes,
-	       geteuid() ? ": run as root to see all." : ", not even as root.");
+	char pids[400] = "";
+	size_t n = 0;
+	int at = 0;
+
+	for (size_t i = 0; i < d->n; i++) {
+		if (!d->found[i].refused)
+			continue;
+		n++;
+		if (at < (int)sizeof(pids) - 16)
+			at += snprintf(pids + at, sizeof(pids) - at, "%s%u", at ? ", " : "",
+				       d->found[i].facts.pid);
+	}
+	if (n)
+		page__para(p, "", 0, "%s: not allowed to read all of %s%s.", pids,
+			   n == 1 ? "it" : "them", geteuid() ? ": run as root" : "");
+}
+
+/* Most processes were not seen at all: the first line must not sound like an answer. */
+static bool is_blind(const struct discovery *d)
+{
+	return 2 * d->n_refused > d->n_processes;
+}
+
+/* "24 of 25 processes could not be read: run as root to see all." */
+static const char *refused_text(const struct discovery *d, char *buf, size_t size)
+{
+	snprintf(buf, size, "%zu of %zu processes could not be read%s", d->n_refused, d->n_processes,
+		 geteuid() ? ": run as root to see all." : ", not even as root.");
+	return buf;
 }
 
 static int print_text(const struct discovery *d)
 {
 	struct row *rows = calloc(d->n + 1, sizeof(*rows));
 	uint64_t now = now_ns();
+	char refused[120];
+	struct page p;
 	int err = 0;
 
 	if (!rows)
 		return -ENOMEM;
+	page__init(&p, &(struct text_opts){ .width = screen_width() }, stdout);
+	refused_text(d, refused, sizeof(refused));
 	if (!d->n) {
-		printf("No engine found: none of %zu processes looks like llama.cpp, Ollama, "
-		       "vLLM, SGLang, TGI or TensorRT-LLM (by title, command, libraries and "
-		       "symbols); start one, or ask `tokenlag doctor -p PID` about the process "
-		       "that should be one.\n",
-		       d->n_processes - d->n_refused);
+		page__para(&p, "", 0,
+			   "No engine found%s%s%s none of %zu processes looks like llama.cpp, Ollama, "
+			   "vLLM, SGLang, TGI or TensorRT-LLM (by title, command, libraries and "
+			   "symbols); start one, or ask `tokenlag doctor -p PID` about the process "
+			   "that should be one.",
+			   is_blind(d) ? ", but " : ":", is_blind(d) ? refused : "",
+			   is_blind(d) ? " Of the rest," : "", d->n_processes - d->n_refused);
 	} else {
-		printf("%zu engine%s found, %zu process%s.\n\n", d->n_servers,
-		       d->n_servers == 1 ? "" : "s", d->n, d->n == 1 ? "" : "es");
+		page__para(&p, "", 0, "%zu engine%s found, %zu process%s%s%s", d->n_servers,
+			   d->n_servers == 1 ? "" : "s", d->n, d->n == 1 ? "" : "es",
+			   is_blind(d) ? "; " : ".", is_blind(d) ? refused : "");
+		putchar('\n');
 		for (int c = 0; c < N_COLUMNS; c++)
 			str_copy(rows[0].cell[c], sizeof(rows[0].cell[c]), titles[c]);
 		for (size_t i = 0; i < d->n; i++)
 			fill(&rows[i + 1], &d->found[i], now);
-		print_rows(rows, d->n + 1);
+		print_rows(&p, rows, d->n + 1);
 		putchar('\n');
 		for (size_t i = 0; i < d->n && !err; i++) {
-			print_notes(&d->found[i]);
-			err = print_vllm(d, d->found[i].facts.pid);
+			print_notes(&p, &d->found[i]);
+			err = print_vllm(&p, d, d->found[i].facts.pid);
 		}
+		print_half_read(&p, d);
 	}
-	print_refused(d);
+	if (d->n_refused && !is_blind(d))
+		page__para(&p, "", 0, "%s", refused);
 	free(rows);
 	return err;
 }
