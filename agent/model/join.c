@@ -77,6 +77,8 @@ static bool counts_fit(const struct rec_request *r, const struct rec_sequence *q
 {
 	bool whole = is_whole(r);
 
+	if (r->max_tokens >= 0 && q->n_out > (uint32_t)r->max_tokens)
+		return false;
 	if (r->output.prov) {
 		/* Behind a prefill all output was seen; without one, the first token was not. */
 		if (whole && (!q->joined_late || q->n_prefill) ? q->n_out != r->output.n :
@@ -352,7 +354,7 @@ static void points_of_sequence(const struct model *m, struct rec_request *r, con
 		if (!r->joined_late || r->at_ns[P_REQ_FIRST_BYTE])
 			first_point(r, P_FIRST_TOKEN_ENGINE, first);
 	}
-	if (last > r->at_ns[P_LAST_TOKEN_ENGINE]) {
+	if (!q->cut_by_loss && last > r->at_ns[P_LAST_TOKEN_ENGINE]) {
 		r->at_ns[P_LAST_TOKEN_ENGINE] = last;
 		r->prov[P_LAST_TOKEN_ENGINE] = PROV_OBSERVED;
 	}
@@ -369,7 +371,7 @@ static void counts_of_sequences(const struct model *m, struct rec_request *r)
 
 		out += q->n_out;
 		prompt += q->n_prefill;
-		whole &= !q->joined_late;
+		whole &= !q->joined_late && !q->cut_by_loss;
 		kept_known &= q->kept >= 0;
 		cached += q->kept >= 0 ? q->kept : 0;
 	}

@@ -239,7 +239,9 @@ int model__finish(struct model *m)
 	if (m->finished)
 		return 0;
 	request_finish_all(m);
-	err = join_rest(m);
+	err = split_at_losses(m);
+	if (!err)
+		err = join_rest(m);
 	if (!err)
 		err = step_infer_preemptions(m);
 	if (err)

@@ -114,6 +114,7 @@ struct rec_sequence {
 	uint64_t begin_ns;	/* its start on the slot; of the first step seen if that was missed */
 	bool joined_late;	/* its start was not seen */
 	bool ended;		/* the slot went to another sequence */
+	bool cut_by_loss;	/* events were lost behind its last step: it may have gone on */
 	int32_t kept;		/* tokens from the cache, -1: not known */
 	int32_t task;		/* -1: not known */
 	uint32_t n_prefill;	/* tokens computed in prefill, those computed again apart */

@@ -85,6 +85,11 @@ int step_on_preempt(struct model *m, const struct tl_seq_preempt *e);
 int step_on_stats(struct model *m, const struct tl_step_stats *e);
 int step_infer_preemptions(struct model *m);
 
+void visit_counts(struct rec_sequence *q, const struct rec_visit *v);	/* adds to its sums */
+
+/* losses.c: sequences that go on behind lost events are split there. 0 or -ENOMEM */
+int split_at_losses(struct model *m);
+
 /* join.c: 0 or -ENOMEM */
 int join_request(struct model *m, uint32_t req_index, uint32_t seq_index, enum join_method method,
 		 unsigned confidence_pct, unsigned rivals);

@@ -234,11 +234,8 @@ static void note_start(struct rec_sequence *q, const struct tl_member *mem)
 		q->kept = mem->pos;
 }
 
-static int add_visit(struct rec_sequence *q, const struct rec_visit *v)
+void visit_counts(struct rec_sequence *q, const struct rec_visit *v)
 {
-	if (GROW(q->visits, q->cap_visits, q->n_visits))
-		return -ENOMEM;
-	q->visits[q->n_visits++] = *v;
 	if (v->again)
 		q->n_again += v->n_tokens;
 	else if (v->phase == TL_PREFILL)
@@ -246,6 +243,14 @@ static int add_visit(struct rec_sequence *q, const struct rec_visit *v)
 	else
 		q->n_decode += v->n_tokens;
 	q->n_out += v->n_out;
+}
+
+static int add_visit(struct rec_sequence *q, const struct rec_visit *v)
+{
+	if (GROW(q->visits, q->cap_visits, q->n_visits))
+		return -ENOMEM;
+	q->visits[q->n_visits++] = *v;
+	visit_counts(q, v);
 	return 0;
 }
 

@@ -485,6 +485,34 @@ static void test_model__unknown_and_lost(void **state)
 	assert_int_equal(v->lost[0].since_ns, 20);
 }
 
+/* One request on a slot, a loss, and steps of who knows whom on the same slot. */
+static void test_model__trusts_no_slot_behind_a_loss(void **state)
+{
+	struct model *m = *state;
+	struct tl_lost lost = { .hdr = HDR(lost, TL_LOST, 0, 1900), .n = 70, .since_ns = 1200, .where = TL_LOST_RING };
+	const struct model_view *v;
+
+	begin(m, 1, 1000, 0);
+	seq_link(m, 1, -1, 7, 1010);
+	seq_link(m, 1, 0, 7, 1020);
+	seq_begin(m, 0, 1020, 0);
+	step1(m, 1030, 1100, 0, TL_PREFILL, 9, 1);
+	chunk(m, 1, 1101, TL_CHUNK_TEXT);
+	step1(m, 2000, 2100, 0, TL_DECODE, 1, 1);
+	step1(m, 2100, 2200, 0, TL_DECODE, 1, 1);
+	FEED(m, lost);		/* told late, as the kernel's counters are read after the ring */
+	v = finish(m);
+	assert_int_equal(v->n_seqs, 2);
+	assert_int_equal(v->seqs[0].req, 1);
+	assert_int_equal(v->seqs[0].n_out, 1);
+	assert_true(v->seqs[0].cut_by_loss);
+	assert_int_equal(v->seqs[1].req, 0);
+	assert_int_equal(v->seqs[1].n_decode, 2);
+	assert_int_equal(v->members[v->steps[2].first_member].seq, 1);
+	assert_int_equal(v->requests[0].output.prov, PROV_NONE);	/* not known: it may have gone on */
+	assert_int_equal(v->requests[0].at_ns[P_LAST_TOKEN_ENGINE], 0);
+}
+
 static void test_model__limits(void **state)
 {
 	struct model *m = fresh(&(struct model_opts){ .max_requests = 2, .max_steps = 3 });
@@ -605,7 +633,7 @@ int main(void)
 		T(late_stream_joins_its_slot), T(late_answer_that_is_over_takes_no_slot),
 		T(late_answer_needs_the_counts_of_a_whole_sequence),
 		T(late_answers_that_end_together), T(last_token_may_have_no_text),
-		T(unknown_and_lost), T(limits), T(damaged_numbers), T(wild_numbers), T(embeddings_have_no_output),
+		T(unknown_and_lost), T(trusts_no_slot_behind_a_loss), T(limits), T(damaged_numbers), T(wild_numbers), T(embeddings_have_no_output),
 		T(engines), T(survives_oom),
 	};
 
