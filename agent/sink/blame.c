@@ -78,7 +78,7 @@ static const char *share(uint64_t ns, uint64_t wait_ns, char buf[UNITS_LEN + 16]
 	return buf;
 }
 
-/* " (2.20 s behind prefill of r1 (462 tok), 330 ms behind decode)", "" if no step ran. */
+/* " (2.20 s behind prefill of r1 (462 tok), 330 ms behind decode of r1, r3)", "" if no step ran. */
 static const char *behind(const struct trace *t, enum part part, char *buf, size_t size)
 {
 	char names[NAMES_LEN], some[UNITS_LEN + 16], ms[UNITS_LEN];
@@ -95,8 +95,9 @@ static const char *behind(const struct trace *t, enum part part, char *buf, size
 		n = snprintf(buf, size, " (%s %s", share(w.ns, t->sum_ns[part], some),
 			     crowd__text(&w.all, t->v, names, sizeof(names)));
 	if (w.prefill_ns && 10 * (w.ns - w.prefill_ns) > w.ns)
-		n += snprintf(buf + n, size - (size_t)n, ", %s behind decode",
-			      units_ns(ms, w.ns - w.prefill_ns));
+		n += snprintf(buf + n, size - (size_t)n, ", %s behind decode of %s",
+			      units_ns(ms, w.ns - w.prefill_ns),
+			      crowd__decode_text(&w.all, t->v, names, sizeof(names)));
 	if (n)
 		snprintf(buf + n, size - (size_t)n, ")");
 	return buf;

@@ -60,16 +60,17 @@ bool crowd__equal(const struct crowd *a, const struct crowd *b)
 	return true;
 }
 
-/* Who prefills and decodes is named once. */
-static uint64_t tokens_of(const struct crowd *c, size_t i, bool prefill)
+enum what { PREFILL, DECODE, DECODE_ONLY };	/* ONLY: who prefills too is named there */
+
+static uint64_t tokens_of(const struct crowd *c, size_t i, enum what what)
 {
-	if (prefill)
+	if (what == PREFILL)
 		return c->who[i].prefill;
-	return c->who[i].prefill ? 0 : c->who[i].decode;
+	return what == DECODE_ONLY && c->who[i].prefill ? 0 : c->who[i].decode;
 }
 
 /* Largest share first, up to `max`; `sep` goes before each but the first. Returns the length. */
-static int names(const struct crowd *c, const struct model_view *v, bool prefill, size_t max,
+static int names(const struct crowd *c, const struct model_view *v, enum what what, size_t max,
 		 const char *sep, char *buf, size_t size)
 {
 	uint64_t below = UINT64_MAX;
@@ -77,31 +78,31 @@ static int names(const struct crowd *c, const struct model_view *v, bool prefill
 	int at = 0;
 
 	for (size_t i = 0; i < c->n; i++)
-		n += tokens_of(c, i, prefill) > 0;
+		n += tokens_of(c, i, what) > 0;
 	while (shown < n && shown < max && (size_t)at + 64 < size) {
 		uint64_t best = 0;
 		char name[24];
 
 		/* the largest behind (below, at_seq) in the order of tokens, then place */
 		for (size_t i = 0; i < c->n; i++) {
-			uint64_t tokens = tokens_of(c, i, prefill);
+			uint64_t tokens = tokens_of(c, i, what);
 
 			if (tokens > best && (tokens < below || (tokens == below && i > at_seq)))
 				best = tokens;
 		}
 		for (size_t i = best == below ? at_seq + 1 : 0; i < c->n; i++)
-			if (tokens_of(c, i, prefill) == best) {
+			if (tokens_of(c, i, what) == best) {
 				at_seq = i;
 				break;
 			}
 		below = best;
 		at += snprintf(buf + at, size - (size_t)at, "%s%s", shown ? sep : "",
 			       sequence_name(v, c->who[at_seq].seq, name));
-		if (prefill)
+		if (what == PREFILL)
 			at += snprintf(buf + at, size - (size_t)at, " (%" PRIu64 " tok)", best);
 		shown++;
 	}
-	if (c->n_more && (shown < n || !prefill))
+	if (c->n_more && (shown < n || what != PREFILL))
 		at += snprintf(buf + at, size - (size_t)at, " and more");
 	else if (shown < n)
 		at += snprintf(buf + at, size - (size_t)at, " and %zu other%s", n - shown,
@@ -113,15 +114,23 @@ const char *crowd__prefill_text(const struct crowd *c, const struct model_view *
 				size_t size)
 {
 	buf[0] = '\0';
-	names(c, v, true, MAX_CULPRITS, ", ", buf, size);
+	names(c, v, PREFILL, MAX_CULPRITS, ", ", buf, size);
+	return buf;
+}
+
+const char *crowd__decode_text(const struct crowd *c, const struct model_view *v, char *buf,
+			       size_t size)
+{
+	buf[0] = '\0';
+	names(c, v, DECODE, MAX_CULPRITS, ", ", buf, size);
 	return buf;
 }
 
 const char *crowd__text(const struct crowd *c, const struct model_view *v, char *buf, size_t size)
 {
 	char prefill[192] = "", decode[128] = "";
-	int p = names(c, v, true, MAX_NAMES, " ", prefill, sizeof(prefill));
-	int d = names(c, v, false, MAX_NAMES, " ", decode, sizeof(decode));
+	int p = names(c, v, PREFILL, MAX_NAMES, " ", prefill, sizeof(prefill));
+	int d = names(c, v, DECODE_ONLY, MAX_NAMES, " ", decode, sizeof(decode));
 
 	snprintf(buf, size, "%s%s%s%s%s", p ? "prefill of " : "", prefill, p && d ? ", " : "",
 		 d ? "decode of " : "", decode);

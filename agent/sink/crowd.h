@@ -22,5 +22,8 @@ const char *crowd__text(const struct crowd *c, const struct model_view *v, char 
 /* "r4 (1400 tok), r2 (54 tok) and 3 others": only who prefills, largest first. Returns buf. */
 const char *crowd__prefill_text(const struct crowd *c, const struct model_view *v, char *buf,
 				size_t size);
+/* "r9, r3 and 2 others": who decodes most first, those that prefill too included. Returns buf. */
+const char *crowd__decode_text(const struct crowd *c, const struct model_view *v, char *buf,
+			       size_t size);
 
 #endif

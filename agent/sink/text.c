@@ -70,7 +70,8 @@ static void write_cost(struct page *p, const struct model_view *v, const struct 
 		snprintf(per_token, sizeof(per_token), "BPF %s", units_ns(bpf, c->bpf_ns));
 	if (c->detach_ns)
 		snprintf(detached, sizeof(detached), ", detach %s", units_ns(detach, c->detach_ns));
-	page__para(p, "cost", LABEL, "agent %s of CPU (%.2f %% of a core), at most %s of memory; %s; attach %s%s",
+	page__para(p, "cost", LABEL,
+		   "agent %s of CPU (%.2f %% of a core), at most %s of memory; %s; attach %s%s",
 		   units_ns(cpu, c->agent_cpu_ns),
 		   span > 0 ? 100 * (double)c->agent_cpu_ns / span : 0,
 		   units_bytes(rss, c->rss_bytes), per_token,

@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-enum { MAX_NAMED_PARTS = 3, MIN_SHARE_PCT = 5, FULL_SHARE_PCT = 20 };
+/* Cutting requests into parts takes a while: of more than MAX_TRACED, every n-th is. */
+enum { MAX_TRACED = 10000, MAX_NAMED_PARTS = 3, MIN_SHARE_PCT = 5, FULL_SHARE_PCT = 20 };
 
 static const char *states_text(const struct summary *s, char *buf, size_t size)
 {
@@ -51,8 +52,7 @@ static const char *dist_text(const char *name, const struct dist *d, char *buf, 
 
 struct waits {
 	uint64_t part_ns[N_PARTS], total_ns;
-	size_t n;
-	int64_t worst_ns;
+	size_t n;	/* requests in it: all, or a sample if there are very many */
 	char worst[600];
 };
 
@@ -80,26 +80,37 @@ static void worst_text(const struct trace *t, int64_t ttft, char *buf, size_t si
 		 total, share, what);
 }
 
-/* What all TTFTs are made of, and the worst of them. */
+static int64_t ttft_of(const struct model_view *v, size_t i)
+{
+	struct req_metrics m;
+
+	request_metrics(v, &v->requests[i], &m);
+	return v->requests[i].state == REQ_ERROR ? -1 : m.ttft_ns;
+}
+
+/* What TTFTs are made of, and the worst of them. */
 static int add_up_waits(const struct model_view *v, struct waits *w)
 {
+	size_t every = v->n_requests / MAX_TRACED + 1, worst = 0;
+	int64_t most = -1;
+
 	memset(w, 0, sizeof(*w));
-	w->worst_ns = -1;
+	for (size_t i = 0; i < v->n_requests; i++)
+		if (ttft_of(v, i) > most) {
+			most = ttft_of(v, i);
+			worst = i;
+		}
 	for (size_t i = 0; i < v->n_requests; i++) {
-		struct req_metrics m;
 		struct trace t;
 		int err;
 
-		request_metrics(v, &v->requests[i], &m);
-		if (v->requests[i].state == REQ_ERROR || m.ttft_ns < 0)
+		if (ttft_of(v, i) < 0 || (i % every && i != worst))
 			continue;
 		err = trace__init(&t, v, i);
 		if (err)
 			return err;
-		if (m.ttft_ns > w->worst_ns) {
-			w->worst_ns = m.ttft_ns;
-			worst_text(&t, m.ttft_ns, w->worst, sizeof(w->worst));
-		}
+		if (i == worst)
+			worst_text(&t, most, w->worst, sizeof(w->worst));
 		for (int part = 0; t.q && part < N_PARTS; part++) {
 			w->part_ns[part] += t.ttft_ns[part];
 			w->total_ns += t.ttft_ns[part];

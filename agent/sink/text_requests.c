@@ -174,8 +174,8 @@ static int write_pick(struct page *p, const struct model_view *v, const struct t
 	return 0;
 }
 
-static int take(struct page *p, const struct model_view *v, const struct table *t, struct pick *picks, size_t n,
-		size_t max, size_t *taken)
+static int take(struct page *p, const struct model_view *v, const struct table *t,
+		struct pick *picks, size_t n, size_t max, size_t *taken)
 {
 	for (size_t i = 0, done = 0; i < n && done < max && *taken < MAX_SLOWEST; i++) {
 		int err;

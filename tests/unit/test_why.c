@@ -323,7 +323,7 @@ static void test_why__says_who_had_the_slot_and_what_ran(void **state)
 	assert_has(
 		text,
 		"r3: e2e 356 ms; 139 ms waiting for a slot held by r2 (5.20 ms behind prefill of "
-		"r2 (54 tok), 128 ms behind decode), 197 ms prefill of 900 tokens in 4 steps, ");
+		"r2 (54 tok), 128 ms behind decode of r1, r2), 197 ms prefill of 900 tokens in 4 steps, ");
 	assert_has(text, "slot 1 had r2; 30 steps ran: prefill of r2 (54 tok), decode of r1");
 	assert_has(text, "prefill 255 tok, 55.2 ms, with decode of r1");
 	assert_has(text, "4 decode steps x 4.40 ms, with decode of r1");
