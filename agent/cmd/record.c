@@ -36,6 +36,7 @@ struct recording {
 	struct model *model;	/* --json: the report of what was seen live */
 	uint64_t begin_ns, tick_ns;
 	int signals;		/* signalfd */
+	uint64_t n_lost;	/* events, for whatever reason */
 	bool tty;
 };
 
@@ -147,6 +148,8 @@ static int on_event(void *ctx, const struct tl_hdr *ev)
 		err = ev->kind == TL_HOST ? open_file(r, (const void *)ev) : -EPROTO;
 	if (!err)
 		err = rec_writer__write(r->file, ev);
+	if (ev->kind == TL_LOST)
+		r->n_lost += ((const struct tl_lost *)ev)->n;
 	if (r->model && model__feed(r->model, ev) == -ENOMEM)
 		log_warn("out of memory for the live report; the recording goes on");
 	return err;
@@ -170,7 +173,7 @@ static void print_progress(const struct recording *r, bool last)
 	fprintf(stderr, "%s%.0f s: %" PRIu64 " requests (%" PRIu64 " now), %" PRIu64 " chunks with tokens, %"
 		PRIu64 " steps, lost %" PRIu64 "; agent %.1f %% of a core, %.1f us BPF per token, %.1f MB%s",
 		r->tty && !last ? "\r\033[K" : "tokenlag: ", secs, s.wire.requests, s.wire.requests_now,
-		s.wire.tokens, s.steps, s.bpf.lost, secs > 0 ? s.agent_cpu_ns / 1e7 / secs : 0,
+		s.wire.tokens, s.steps, r->n_lost, secs > 0 ? s.agent_cpu_ns / 1e7 / secs : 0,
 		per_token, s.rss_bytes / 1e6, r->tty && !last ? "" : "\n");
 }
 

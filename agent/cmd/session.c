@@ -25,6 +25,7 @@ enum {
 	MAX_TARGETS = 4096,
 	RESCAN_NS = 2000000000,	/* how often new engines are looked for */
 	CLOCK_TRIES = 20,
+	MAX_LAST_POLLS = 64,	/* a full ring at the end: targets go on while it is emptied */
 };
 
 struct target {
@@ -495,7 +496,11 @@ int session__stop(struct session *s, uint32_t why)
 	int err, n;
 
 	/* What the kernel still holds belongs to the capture. */
-	n = src_bpf__poll(s->bpf, &s->tap, 0);
+	for (int i = 0; i < MAX_LAST_POLLS; i++) {
+		n = src_bpf__poll(s->bpf, &s->tap, 0);
+		if (n <= 0)
+			break;
+	}
 	src_bpf__cost(s->bpf, &s->last_cost);
 	note_memory(s);
 	t = monotonic_ns();

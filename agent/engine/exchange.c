@@ -128,6 +128,23 @@ void exchange_response_head(struct wire *w, struct conn *c, struct exchange *x,
 	wire_emit(w, &ev.hdr);
 }
 
+/* Servers that count each of several answers by itself say so as it ends: these add up. A chunk of counts
+ * without an end is of the whole. */
+static void merge_counts(struct exchange *x, const struct llm_chunk *ch)
+{
+	struct llm_usage before = x->last->usage, *sum = &x->last->usage;
+	bool of_one = ch->flags & TL_CHUNK_FINISH && ch->usage.known & TL_USAGE_OUTPUT;
+
+	llm_usage_merge(sum, &ch->usage);
+	if (!of_one)
+		return;
+	if (x->n_ended++ == 0)
+		return;
+	sum->output = before.output + ch->usage.output;
+	if (before.prompt > sum->prompt)
+		sum->prompt = before.prompt;	/* the others may have shared it */
+}
+
 /* Gathers what a chunk reports for the TL_USAGE at the end. */
 static void gather(struct wire *w, struct exchange *x, const struct llm_chunk *ch)
 {
@@ -140,7 +157,7 @@ static void gather(struct wire *w, struct exchange *x, const struct llm_chunk *c
 			return;
 		}
 	}
-	llm_usage_merge(&x->last->usage, &ch->usage);
+	merge_counts(x, ch);
 	if (ch->finish)
 		x->last->finish = ch->finish;
 	if (!ch->id[0])

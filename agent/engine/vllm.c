@@ -293,10 +293,6 @@ static void on_add(struct vllm *v, struct vengine *g, const struct vllm_add *a)
 
 	if (q)
 		return;		/* seen twice: both ends of a socket, or sent again */
-	if (vsched__is_idle(&g->sched)) {
-		g->last_ns = v->now_ns;	/* an idle engine begins its step now */
-		g->woke = true;
-	}
 	q = vllm_seq_new(v, a->id, g - v->engines);
 	if (!q)
 		return;
@@ -463,6 +459,8 @@ int vllm__feed(struct vllm *v, const struct tl_hdr *ev)
 
 	v->err = 0;
 	v->now_ns = ev->ts_ns;
+	for (size_t i = 0; i < v->n_engines; i++)
+		vengine_release(v, &v->engines[i]);
 	switch (ev->kind) {
 	case TL_RAW_NET:
 		if (ev->size < sizeof(*net) + net->head + net->tail ||

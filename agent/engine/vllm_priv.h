@@ -13,6 +13,7 @@
 
 enum {
 	MAX_ROWS = 4096,	/* of one step */
+	MAX_HELD = 512,		/* messages that wait for others of their step */
 	VLLM_DEFAULT_MAX_TOKENS = 16,	/* what is not on the wire: defaults are left out */
 };
 
@@ -38,23 +39,26 @@ struct vpreemption {
 	uint64_t at_ns, resumed_ns;
 };
 
-/* One EngineCore process. */
-struct vengine {
-	uint32_t tgid, server;
-	uint64_t last_ns;	/* end of the last step, or the arrival that woke it */
-	bool woke;		/* no step since that arrival */
-	struct vsched sched;
-
-	/* The step that is being put together: with several API servers its outputs come in several
-	 * messages of one time stamp. */
-	bool held, several;	/* something is held; there are several API servers */
-	uint64_t held_ns;
-	uint64_t scheduled_ns;	/* the last that the engine says it scheduled, of those that show in it */
+/* A message of outputs, and what of the same step comes in others. */
+struct vheld {
+	uint64_t ts_ns;
+	uint64_t scheduled_ns;	/* the last that the engine says it scheduled, of those that show in it; 0 */
 	struct vllm_stats stats;
 	bool has_stats;
 	bool cut;		/* some of it is missing */
 	VEC(struct vsched_row) rows;
 	VEC(struct vpreemption) preemptions;
+};
+
+/* One EngineCore process. */
+struct vengine {
+	uint32_t tgid, server;
+	uint64_t last_ns;	/* end of the last step */
+	bool woke;		/* no step since it was idle */
+	struct vsched sched;
+	bool several;		/* there are several API servers: */
+	struct vheld *held[MAX_HELD];	/* messages that wait for others, by time; behind them spare ones */
+	size_t n_held, n_made;
 	struct tl_step *step;	/* scratch, TL_MAX_MEMBERS members */
 };
 
@@ -87,9 +91,14 @@ void vllm_seq_end(struct vllm *v, struct vengine *g, struct vseq *q, uint64_t ns
 void vllm_seq_forget(struct vllm *v, struct vseq *q);
 void vllm_link(struct vllm *v, struct vseq *q, uint32_t req);
 
-/* vllm_steps.c */
+/* vllm_hold.c: a message of outputs comes; those that waited long enough become steps; all do. */
 void vllm_outputs(struct vllm *v, struct vengine *g, const struct zmtp_frame *body);
-void vengine_flush(struct vllm *v, struct vengine *g);	/* says the step that is held */
+void vengine_release(struct vllm *v, struct vengine *g);
+void vengine_flush(struct vllm *v, struct vengine *g);
+
+/* vllm_steps.c: a row of it is read; the step that it tells of is said. */
+void vengine_row(struct vllm *v, struct vengine *g, struct vheld *h, struct vllm_row *r);
+void vengine_step(struct vllm *v, struct vengine *g, struct vheld *h);
 void vengine_free(struct vengine *g);
 
 #endif

@@ -53,9 +53,22 @@ int vsched__run(struct vsched *s, uint32_t slot)
 	return vslots_push(&s->running, slot);
 }
 
-bool vsched__is_idle(const struct vsched *s)
+bool vsched__was_idle(const struct vsched *s, const struct vseq *seqs, uint64_t ns, uint64_t *ret_first_ns)
 {
-	return !s->running.n && !s->waiting.n && !s->plan.n;
+	uint64_t first_ns = UINT64_MAX;
+
+	if (s->running.n || s->plan.n || !s->waiting.n)
+		return false;
+	for (size_t i = 0; i < s->waiting.n; i++) {
+		const struct vseq *q = &seqs[s->waiting.v[i]];
+
+		if (q->arrived_ns <= ns || q->state != VSEQ_WAITING)
+			return false;
+		if (q->arrived_ns < first_ns)
+			first_ns = q->arrived_ns;
+	}
+	*ret_first_ns = first_ns;
+	return true;
 }
 
 void vsched__lost(struct vsched *s)
@@ -212,13 +225,14 @@ static int preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *
 }
 
 /* The first `n` of the waiting ones in this state begin to run. */
-static int take_on(struct vsched *s, struct vseq *seqs, uint64_t n, enum vseq_state state)
+static int take_on(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n,
+		   enum vseq_state state)
 {
 	for (size_t i = 0; i < s->waiting.n && n;) {
 		struct vseq *q = &seqs[s->waiting.v[i]];
 		int err;
 
-		if (q->state != state) {
+		if (q->state != state || q->arrived_ns > in->end_ns) {
 			i++;
 			continue;
 		}
@@ -305,9 +319,9 @@ static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
 	s->plan_ns = in->begin_ns;
 	s->open = false;
 	if (!err && n_again)
-		err = take_on(s, seqs, n_again, VSEQ_PREEMPTED);
+		err = take_on(s, seqs, in, n_again, VSEQ_PREEMPTED);
 	if (!err && n_new)
-		err = take_on(s, seqs, n_new, VSEQ_WAITING);
+		err = take_on(s, seqs, in, n_new, VSEQ_WAITING);
 	if (!err && !vsched_is_async(s))
 		err = take_on_those_with_rows(s, seqs);
 	more = (int64_t)in->running - count_running(s, seqs, in, &n_aborted);
@@ -322,9 +336,9 @@ static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
 	if (!err && in->has_queues && more > 0 && s->complete) {
 		size_t waiting = s->waiting.n;	/* some are not counted: they do not read the prefix cache */
 
-		err = take_on(s, seqs, more, VSEQ_PREEMPTED);
+		err = take_on(s, seqs, in, more, VSEQ_PREEMPTED);
 		if (!err)
-			err = take_on(s, seqs, more - (waiting - s->waiting.n), VSEQ_WAITING);
+			err = take_on(s, seqs, in, more - (waiting - s->waiting.n), VSEQ_WAITING);
 		more -= waiting - s->waiting.n;
 	}
 	s->open = in->has_queues && more > 0;

@@ -124,7 +124,8 @@ int vsched__run(struct vsched *s, uint32_t slot);	/* is running already: it was 
  * are no longer known to it. Returns 0 or -ENOMEM. */
 int vsched__step(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret);
 void vsched__lost(struct vsched *s);	/* messages were not seen: what was planned is not known */
-bool vsched__is_idle(const struct vsched *s);
+/* Had the engine nothing to do at ns, and since until the first arrival? */
+bool vsched__was_idle(const struct vsched *s, const struct vseq *seqs, uint64_t ns, uint64_t *ret_first_ns);
 void vsched__free(struct vsched *s);
 
 /* Between vllm_sched.c and vllm_settle.c. */

@@ -6,35 +6,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-	MERGE_NS = 200000,	/* between the messages of one step; a thread may be held up there ... */
-	MERGE_WITH_STATS_NS = 20000000,	/* ... and with counters, those without belong to those with */
-};
-
-void vengine_free(struct vengine *g)
+/* When the step can have begun at the earliest: when the one before it ended, or when work arrived at an
+ * engine that was idle. */
+static uint64_t begin_of_step(struct vllm *v, struct vengine *g, const struct vheld *h)
 {
-	vsched__free(&g->sched);
-	vec_free(&g->rows);
-	vec_free(&g->preemptions);
-	free(g->step);
-}
+	uint64_t begin_ns = g->last_ns, first_ns;
 
-/* When the step that is held can have begun at the earliest: when the one before it ended, or when work
- * arrived at an engine that was idle. */
-static uint64_t begin_of_step(const struct vengine *g)
-{
-	return g->last_ns && g->last_ns < g->held_ns ? g->last_ns : g->held_ns;
+	if (vsched__was_idle(&g->sched, v->seqs, g->last_ns, &first_ns)) {
+		g->woke = true;
+		begin_ns = first_ns;
+	}
+	return begin_ns && begin_ns < h->ts_ns ? begin_ns : h->ts_ns;
 }
 
 /* When it began: of one that took a request on, the engine says when. The one-byte messages that wake the
  * workers would tell of all, but under load most are dropped on the way (queues of one): on 0.32 they came
  * up to 30 ms late. With asynchronous scheduling a step is handed over before the one before it has ended:
  * it is counted from that end. */
-static uint64_t start_of_step(const struct vengine *g)
+static uint64_t start_of_step(const struct vheld *h, uint64_t begin_ns)
 {
-	uint64_t begin_ns = begin_of_step(g);
-
-	return g->scheduled_ns > begin_ns && g->scheduled_ns < g->held_ns ? g->scheduled_ns : begin_ns;
+	return h->scheduled_ns > begin_ns && h->scheduled_ns < h->ts_ns ? h->scheduled_ns : begin_ns;
 }
 
 /* ---- rows ---- */
@@ -48,7 +39,8 @@ static void say_point(struct vllm *v, const struct vengine *g, uint32_t slot, ui
 }
 
 /* The engine's own account of a sequence: queued, scheduled, preempted, scheduled again. */
-static void on_events(struct vllm *v, struct vengine *g, const struct vseq *q, struct vllm_events *events)
+static void on_events(struct vllm *v, const struct vengine *g, struct vheld *h, const struct vseq *q,
+		      struct vllm_events *events)
 {
 	struct vpreemption *last = NULL;
 	struct vllm_event e;
@@ -63,12 +55,12 @@ static void on_events(struct vllm *v, struct vengine *g, const struct vseq *q, s
 				last->resumed_ns = e.ts_ns;
 			else
 				say_point(v, g, q->slot, TL_POINT_SCHEDULED, e.ts_ns);
-			if (e.ts_ns > g->scheduled_ns)
-				g->scheduled_ns = e.ts_ns;
+			if (e.ts_ns > h->scheduled_ns)
+				h->scheduled_ns = e.ts_ns;
 			last = NULL;
 			break;
 		case VLLM_PREEMPTED:
-			last = vec_push(&g->preemptions, MAX_ROWS);
+			last = vec_push(&h->preemptions, MAX_ROWS);
 			if (!last) {
 				v->err = -ENOMEM;
 				return;
@@ -97,15 +89,14 @@ static void say_preemption(struct vllm *v, const struct vengine *g, struct vseq 
 }
 
 /* Once the step is settled, what was lost is known. */
-static void say_preemptions(struct vllm *v, struct vengine *g)
+static void say_preemptions(struct vllm *v, const struct vengine *g, const struct vheld *h)
 {
-	for (size_t i = 0; i < g->preemptions.n; i++) {
-		const struct vpreemption *p = &g->preemptions.v[i];
-		bool last = i + 1 == g->preemptions.n || p[1].slot != p->slot;
+	for (size_t i = 0; i < h->preemptions.n; i++) {
+		const struct vpreemption *p = &h->preemptions.v[i];
+		bool last = i + 1 == h->preemptions.n || p[1].slot != p->slot;
 
 		say_preemption(v, g, &v->seqs[p->slot], p, last, 0);
 	}
-	g->preemptions.n = 0;
 }
 
 /* A sequence whose ADD was not seen: it was there before the capture. */
@@ -135,7 +126,7 @@ static struct vseq *join_late(struct vllm *v, struct vengine *g, const struct vl
 	return q;
 }
 
-static void add_row(struct vllm *v, struct vengine *g, struct vllm_row *r)
+void vengine_row(struct vllm *v, struct vengine *g, struct vheld *h, struct vllm_row *r)
 {
 	struct vseq *q = vllm_seq_find(v, r->id);
 	struct vsched_row *row;
@@ -148,8 +139,8 @@ static void add_row(struct vllm *v, struct vengine *g, struct vllm_row *r)
 		q = join_late(v, g, r);
 	if (!q || q->state == VSEQ_DONE)
 		return;		/* an output that came after its abort */
-	on_events(v, g, q, &r->events);
-	row = vec_push(&g->rows, MAX_ROWS);
+	on_events(v, g, h, q, &r->events);
+	row = vec_push(&h->rows, MAX_ROWS);
 	if (!row) {
 		v->err = -ENOMEM;
 		return;
@@ -159,22 +150,22 @@ static void add_row(struct vllm *v, struct vengine *g, struct vllm_row *r)
 		.finished = r->finish != VLLM_NOT_FINISHED, .by_length = r->finish == VLLM_FINISH_LENGTH,
 		.failed = r->finish == VLLM_FINISH_ABORT || r->finish == VLLM_FINISH_ERROR,
 	};
-	g->cut |= r->flags & VLLM_CUT;
+	h->cut |= r->flags & VLLM_CUT;
 }
 
 /* ---- steps ---- */
 
-static void say_stats(struct vllm *v, const struct vengine *g, uint64_t ns, size_t n_preempted)
+static void say_stats(struct vllm *v, const struct vengine *g, const struct vheld *h, size_t n_preempted)
 {
-	const struct vllm_stats *s = &g->stats;
+	const struct vllm_stats *s = &h->stats;
 	struct tl_step_stats ev = {
-		.hdr = { sizeof(ev), TL_STEP_STATS, 0, g->tgid, 0, ns },
+		.hdr = { sizeof(ev), TL_STEP_STATS, 0, g->tgid, 0, h->ts_ns },
 		.running = s->running, .waiting = s->waiting + s->skipped, .kv_ppm = s->kv_usage * 1e6 + 0.5,
 		.preempted = n_preempted, .prefix_queries = s->prefix.queries, .prefix_hits = s->prefix.hits,
 		.drafted = s->spec.draft_tokens, .accepted = s->spec.accepted_tokens,
 	};
 
-	if (!g->has_stats)
+	if (!h->has_stats)
 		return;
 	if ((s->known & (VLLM_STAT_RUNNING | VLLM_STAT_WAITING)) == (VLLM_STAT_RUNNING | VLLM_STAT_WAITING))
 		ev.hdr.flags |= TL_STATS_QUEUES;
@@ -184,13 +175,14 @@ static void say_stats(struct vllm *v, const struct vengine *g, uint64_t ns, size
 	vllm_emit(v, &ev.hdr);
 }
 
-static void say_step(struct vllm *v, struct vengine *g, const struct vsched_in *in,
+static void say_step(struct vllm *v, struct vengine *g, const struct vheld *h, const struct vsched_in *in,
 		     const struct vsched_out *out)
 {
 	struct tl_step *st = g->step;
 
 	*st = (struct tl_step){
-		.hdr = { 0, TL_STEP, out->open ? TL_F_GUESS : 0, g->tgid, 0, start_of_step(g) },
+		.hdr = { 0, TL_STEP, out->open ? TL_F_GUESS : 0, g->tgid, 0,
+			 start_of_step(h, in->begin_ns) },
 		.end_ns = in->end_ns, .n_members = out->n,
 	};
 	for (size_t i = 0; i < out->n; i++)
@@ -199,7 +191,7 @@ static void say_step(struct vllm *v, struct vengine *g, const struct vsched_in *
 	v->counts.steps++;
 	v->counts.inferred_steps += out->guess || out->open;
 	vllm_emit(v, &st->hdr);
-	say_stats(v, g, in->end_ns, out->n_preempted);
+	say_stats(v, g, h, out->n_preempted);
 }
 
 static void end_sequences(struct vllm *v, struct vengine *g, const struct vsched_out *out, uint64_t ns)
@@ -214,15 +206,14 @@ static void end_sequences(struct vllm *v, struct vengine *g, const struct vsched
 	}
 }
 
-static struct vsched_in input_of(const struct vengine *g)
+static struct vsched_in input_of(struct vllm *v, struct vengine *g, const struct vheld *h)
 {
-	const struct vllm_stats *s = &g->stats;
+	const struct vllm_stats *s = &h->stats;
 	const uint32_t queues = VLLM_STAT_RUNNING | VLLM_STAT_WAITING;
-	struct vsched_in in = { .rows = g->rows.v, .n_rows = g->rows.n, .cut = g->cut,
-				.begin_ns = begin_of_step(g), .end_ns = g->held_ns,
-				.woke = g->woke };
+	struct vsched_in in = { .rows = h->rows.v, .n_rows = h->rows.n, .cut = h->cut,
+				.begin_ns = begin_of_step(v, g, h), .end_ns = h->ts_ns, .woke = g->woke };
 
-	if (!g->has_stats)
+	if (!h->has_stats)
 		return in;
 	if ((s->known & queues) == queues) {
 		in.has_queues = true;
@@ -240,73 +231,26 @@ static struct vsched_in input_of(const struct vengine *g)
 	return in;
 }
 
-void vengine_flush(struct vllm *v, struct vengine *g)
+void vengine_step(struct vllm *v, struct vengine *g, struct vheld *h)
 {
-	struct vsched_out out = { .members = g->step ? g->step->members : NULL, .max = TL_MAX_MEMBERS };
-	struct vsched_in in;
+	struct vsched_out out = { .max = TL_MAX_MEMBERS };
+	struct vsched_in in = input_of(v, g, h);
 	int err;
 
-	if (!g->held)
+	if (!g->step)
+		g->step = malloc(sizeof(*g->step) + TL_MAX_MEMBERS * sizeof(g->step->members[0]));
+	if (!g->step) {
+		v->err = -ENOMEM;
 		return;
-	g->held = false;
-	in = input_of(g);
+	}
+	out.members = g->step->members;
 	err = vsched__step(&g->sched, v->seqs, &in, &out);
 	if (err)
 		v->err = err;
 	else if (out.is_step)
-		say_step(v, g, &in, &out);
-	say_preemptions(v, g);
-	end_sequences(v, g, &out, g->held_ns);
-	g->rows.n = 0;
-	g->has_stats = g->cut = false;
-	g->last_ns = g->held_ns;
-	g->scheduled_ns = 0;
+		say_step(v, g, h, &in, &out);
+	say_preemptions(v, g, h);
+	end_sequences(v, g, &out, h->ts_ns);
+	g->last_ns = h->ts_ns;
 	g->woke &= !out.is_step;
-}
-
-/* Messages of one step, to several API servers, are made one after the other and stamped then. The first
- * has the counters, if there are any. */
-static bool is_same_step(const struct vengine *g, const struct vllm_outputs *o)
-{
-	int64_t later = o->timestamp_ns - g->held_ns;
-
-	if (o->has_stats && g->has_stats)
-		return false;
-	return later < (g->has_stats ? MERGE_WITH_STATS_NS : MERGE_NS);
-}
-
-void vllm_outputs(struct vllm *v, struct vengine *g, const struct zmtp_frame *body)
-{
-	struct vllm_outputs o;
-	struct vllm_row row;
-
-	if (vllm_msg_outputs(body->data, body->len, &o)) {
-		v->counts.bad_messages++;
-		return;
-	}
-	if (o.utility || o.wave)
-		return;
-	if (!g->step) {
-		g->step = malloc(sizeof(*g->step) + TL_MAX_MEMBERS * sizeof(g->step->members[0]));
-		if (!g->step) {
-			v->err = -ENOMEM;
-			return;
-		}
-	}
-	if (!o.timestamp_ns)
-		o.timestamp_ns = v->now_ns;
-	if (g->held && !is_same_step(g, &o))
-		vengine_flush(v, g);
-	if (!g->held)
-		g->held_ns = o.timestamp_ns;
-	g->held = true;
-	g->cut |= o.flags & VLLM_CUT;
-	while (vllm_msg_next_row(&o, &row))
-		add_row(v, g, &row);
-	if (o.has_stats) {
-		g->stats = o.stats;
-		g->has_stats = true;
-	}
-	if (!g->several)
-		vengine_flush(v, g);
 }

@@ -326,9 +326,17 @@ int wire__feed(struct wire *w, const struct tl_hdr *ev)
 
 int wire__end(struct wire *w, uint64_t now_ns)
 {
+	struct tl_lost ev = {
+		.hdr = { sizeof(ev), TL_LOST, 0, 0, 0, now_ns },
+		.n = w->stats.refused, .since_ns = w->begin_ns, .where = TL_LOST_LIMIT, .what = TL_REQ_BEGIN,
+	};
+
 	w->err = 0;
 	w->now_ns = now_ns;
 	w->tid = 0;
+	if (ev.n)
+		wire_emit(w, &ev.hdr);
+	w->stats.refused = 0;	/* told */
 	for (struct conn **p = map__oldest(w->conns, NULL); p; p = map__newer(w->conns, p, NULL)) {
 		uint16_t how = (*p)->peer_eof_ns ? TL_END_CLIENT : TL_END_CAPTURE;
 

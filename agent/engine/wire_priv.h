@@ -31,6 +31,7 @@ struct exchange {
 	bool failed;		/* an error event came */
 	bool finished;		/* the answer said that it is over: finish reason, usage, [DONE] */
 	uint16_t status;
+	uint16_t n_ended;	/* answers that said their own counts as they ended */
 	uint64_t first_byte_ns;
 	uint64_t bytes_in, bytes_out;
 	struct http1_head *head; /* of the request, until its end */

@@ -283,6 +283,24 @@ static void test_wire__json_lines(void **state)
 	}
 }
 
+#define ENDS(choice) "data: {\"id\":\"c1\",\"choices\":[{\"index\":" choice ",\"delta\":{},\"finish_reason\":\"length\"}]," \
+	"\"timings\":{\"cache_n\":0,\"prompt_n\":5,\"predicted_n\":10}}\n\n"
+
+static void test_wire__several_answers_add_up(void **state)
+{
+	struct fixture *f = *state;
+	char buf[1024];
+	size_t n = sprintf(buf, POST("/v1/chat/completions", CHAT));
+
+	feed_sock(f->w, 5, 500, TL_SOCK_ACCEPT);
+	feed_bytes(f->w, 5, 1000, TL_IN, buf, n, 4096);
+	feed_bytes(f->w, 5, 2000, TL_OUT, SSE_HEAD, strlen(SSE_HEAD), 4096);
+	n = chunked(buf, ENDS("1") ENDS("0"));
+	feed_bytes(f->w, 5, 3000, TL_OUT, buf, n, 4096);
+	feed_bytes(f->w, 5, 3100, TL_OUT, "0\r\n\r\n", 5, 4096);
+	assert_non_null(strstr(f->log.text, "usage 1 prompt 5 cached 0 output 20 finish 2 id c1 @3100\n"));
+}
+
 static void test_wire__error_answer(void **state)
 {
 	struct fixture *f = *state;
@@ -607,7 +625,7 @@ int main(void)
 		T(stream), T(older_than_capture), T(joins_mid_stream), T(joins_before_response), T(joins_before_whole_answer),
 		T(client_goes_away), T(half_close_is_no_abort),
 		T(server_ends_an_abandoned_stream), T(server_dies), T(capture_ends),
-		T(not_streamed), T(json_lines), T(error_answer), T(facts_behind_a_long_prompt), T(pipelined),
+		T(not_streamed), T(json_lines), T(error_answer), T(several_answers_add_up), T(facts_behind_a_long_prompt), T(pipelined),
 		T(begins_when_it_arrived),
 		T(limits_pipeline), T(garbage), T(tls), T(client_side_is_ignored), T(other_paths),
 		T(inode_used_again), T(hole_in_stream), T(end_of_input_is_no_hole),
