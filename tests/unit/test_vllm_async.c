@@ -15,7 +15,7 @@ static void go_async(struct fixture *f)
 	EXPECT(f, "30! 31c0", "d30:1 p31:10 over30", .run = 1);
 	EXPECT(f, "31!", "d31:1 over31", .run = 0);
 	EXPECT(f, "", "-", .run = 0);
-	assert_true(vsched__is_idle(&f->s));
+	assert_true(is_idle(f));
 }
 
 static void test_async__counters_tell_of_the_next_step(void **state)
@@ -183,7 +183,7 @@ static void test_no_counters__rows_alone(void **state)
 	EXPECT(f, "0 1c0", "d0:1 p1:99?", .run = -1);
 	EXPECT(f, "0! 1", "d0:1 d1:1 over0", .run = -1);
 	EXPECT(f, "1!", "d1:1 over1", .run = -1);
-	assert_true(vsched__is_idle(&f->s));
+	assert_true(is_idle(f));
 }
 
 /* Those who do not read the prefix cache are not counted as taken on: the number running tells. */
@@ -233,7 +233,7 @@ static void test_lost__ends_are_mended_by_the_count(void **state)
 	EXPECT(f, "0", "d0:1 over1", .run = 1, .wait = 0);
 	assert_true(f->seqs[1].given_up);
 	EXPECT(f, "", "- over0", .run = 0);
-	assert_true(vsched__is_idle(&f->s));
+	assert_true(is_idle(f));
 }
 
 /* Here one waits that there does not: it ended unseen ... */
@@ -291,7 +291,7 @@ static void test_idle__nothing_is_left(void **state)
 	f->now_ns += STEP_NS;
 	EXPECT(f, "", "-", .run = 0, .wait = 1);
 	EXPECT(f, "", "- over2", .run = 0, .wait = 0);
-	assert_true(vsched__is_idle(&f->s));
+	assert_true(is_idle(f));
 }
 
 int main(void)

@@ -216,7 +216,7 @@ static void test_abort__between_two_steps(void **state)
 	stop(f, 0, 1000);
 	assert_int_equal(message(f, STEP_NS / 50, "", (struct says){ .run = 0 }), 0);
 	assert_string_equal(f->text, "- over0");
-	assert_true(vsched__is_idle(&f->s));
+	assert_true(is_idle(f));
 	/* but one that took as long as a step was one */
 	arrive(f, 1, 10);
 	EXPECT(f, "1c0", "p1:10", .run = 1, .fresh = 1);

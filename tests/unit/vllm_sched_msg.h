@@ -48,9 +48,14 @@ struct says {
 	bool cut;
 };
 
+static inline bool is_idle(const struct fixture *f)
+{
+	return !f->s.running.n && !f->s.waiting.n && !f->s.plan.n;
+}
+
 static inline void arrive(struct fixture *f, uint32_t slot, int64_t prompt)
 {
-	if (vsched__is_idle(&f->s)) {
+	if (is_idle(f)) {
 		f->woke = true;
 		f->last_ns = f->now_ns;
 	}
