@@ -103,7 +103,7 @@ static const char *end_reason(const struct rec_request *r, char *buf, size_t siz
 	case TL_END_LOST_SYNC:
 		return "its connection could not be followed to the end";
 	case TL_END_CAPTURE:
-		return "the capture stopped first";
+		return "its end was not seen";
 	case TL_END_LIMIT:
 		return "given up: too many requests at once for our tables";
 	case TL_END_CLIENT:
@@ -131,8 +131,7 @@ const char *request_reason(const struct rec_request *r, char *buf, size_t size)
 		why = end_reason(r, tmp, sizeof(tmp));
 	}
 	if (r->joined_late)
-		snprintf(buf, size, "was under way when the capture began%s%s", *why ? "; " : "",
-			 why);
+		snprintf(buf, size, "its beginning was not seen%s%s", *why ? "; " : "", why);
 	else
 		snprintf(buf, size, "%s", why);
 	return buf;
@@ -283,15 +282,17 @@ static void count_request(const struct model_view *v, const struct rec_request *
 	count_chunks(r, c);
 }
 
-static void note_requests(const struct summary *s, const struct request_counts *c,
-			  const struct say *to)
+static void note_requests(const struct model_view *v, const struct summary *s,
+			  const struct request_counts *c, const struct say *to)
 {
+	const char *or_lost = v->n_lost ? ", or the events that tell were lost" : "";
+
 	if (c->late)
-		say(to, "%s under way when the capture began: gaps only, no TTFT, TPOT or e2e",
-		    n_requests(c->late, "was", "were").text);
+		say(to, "%s under way when the capture began%s: gaps only, no TTFT, TPOT or e2e",
+		    n_requests(c->late, "was", "were").text, or_lost);
 	if (c->capture_end)
-		say(to, "%s still under way when the capture stopped",
-		    n_requests(c->capture_end, "was", "were").text);
+		say(to, "%s still under way when the capture stopped%s",
+		    n_requests(c->capture_end, "was", "were").text, or_lost);
 	if (c->lost_sync)
 		say(to, "%s not followed to the end", n_requests(c->lost_sync, "was", "were").text);
 	if (s->n_non_streaming)
@@ -398,7 +399,7 @@ void notes_each(const struct model_view *v, const struct summary *s, note_fn fn,
 		count_request(v, &v->requests[i], &c);
 	note_losses(v, s, &to);
 	note_capture(v, &to);
-	note_requests(s, &c, &to);
+	note_requests(v, s, &c, &to);
 	note_steps(v, s, &c, &to);
 	note_schedulers(v, &to);
 }

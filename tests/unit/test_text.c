@@ -386,7 +386,7 @@ static void test_request__of_which_nothing_is_known(void **state)
 	r->stream = -1;
 	r->path[0] = '\0';
 	text = render(f, &(struct text_opts){ .width = 1000 }, 0);
-	assert_has(text, "was under way when the capture began; the capture stopped first");
+	assert_has(text, "its beginning was not seen; its end was not seen");
 	assert_has(text, "(path not seen)");
 	assert_has(text, "no response head was seen");
 	assert_has(text, "to no sequence of the engine");
