@@ -183,8 +183,10 @@ void llm_counts_progress(struct llm_counts *c, struct json *j)
 
 static uint32_t set(struct llm_usage *u, uint32_t flag, int64_t n)
 {
+	if (n > INT32_MAX)	/* no count of tokens: as if it had not been said */
+		return 0;
 	u->known |= flag;
-	return n < UINT32_MAX ? n : UINT32_MAX;
+	return n;
 }
 
 void llm_counts_merge(const struct llm_counts *c, struct llm_usage *ret)

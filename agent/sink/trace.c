@@ -79,7 +79,16 @@ static const struct rec_sequence *last_sequence(const struct model_view *v,
 	for (size_t i = 0; i < r->n_seqs; i++) {
 		const struct rec_sequence *q = &v->seqs[r->seqs[i]];
 
-		if (q->n_visits && (!last || seq_end_ns(v, q) > seq_end_ns(v, last)))
+		if (!q->n_visits)
+			continue;
+		/* Of parallel answers one computes the prompt; the others have only their decode steps
+		 * to show, and what came before these would look like a wait. */
+		if (last && !q->n_prefill != !last->n_prefill) {
+			if (q->n_prefill)
+				last = q;
+			continue;
+		}
+		if (!last || seq_end_ns(v, q) > seq_end_ns(v, last))
 			last = q;
 	}
 	return last;
