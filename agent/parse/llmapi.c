@@ -78,11 +78,13 @@ void llm_counts_init(struct llm_counts *c)
 }
 
 /* A count: null and nonsense are "not given". */
+/* A number that no prompt or answer can have is no count: as if it had not been said. Sums of counts then
+ * fit 64 bits. */
 static void count(struct json *j, int64_t *ret)
 {
 	int64_t n;
 
-	if (json_number(j, 0, &n) && n >= 0)
+	if (json_number(j, 0, &n) && n >= 0 && n <= INT32_MAX)
 		*ret = n;
 }
 
@@ -183,7 +185,7 @@ void llm_counts_progress(struct llm_counts *c, struct json *j)
 
 static uint32_t set(struct llm_usage *u, uint32_t flag, int64_t n)
 {
-	if (n > INT32_MAX)	/* no count of tokens: as if it had not been said */
+	if (n > INT32_MAX)	/* a sum of such */
 		return 0;
 	u->known |= flag;
 	return n;
