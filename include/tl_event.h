@@ -296,7 +296,7 @@ struct tl_step {
 };
 
 struct tl_seq_begin {
-	struct tl_hdr hdr;
+	struct tl_hdr hdr;	/* TL_F_JOINED: it was there before, this is its first sign */
 	__u32 slot;
 	__s32 kept;		/* tokens of the prompt taken from the cache, -1: unknown */
 };

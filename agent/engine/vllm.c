@@ -79,11 +79,13 @@ static void learn_of_server(struct vllm *v)
 		struct vengine *g = &v->engines[i];
 		unsigned n = 0;
 
+		g->coordinated = false;
 		for (struct vprocess *p = map__oldest(v->processes, NULL); p;
 		     p = map__newer(v->processes, p, NULL)) {
 			if (p->server != g->server)
 				continue;
 			n += p->is_api;
+			g->coordinated |= p->is_coordinator;
 			if (p->max_step_tokens)
 				g->sched.budget = p->max_step_tokens;
 		}
@@ -100,6 +102,7 @@ int vllm__add_process(struct vllm *v, const struct tl_engine *e)
 	if (!p)
 		return -ENOMEM;
 	*p = (struct vprocess){ .engine = -1, .server = e->server, .is_api = !strncmp(e->role, "api", 3),
+				 .is_coordinator = !strcmp(e->role, "coordinator"),
 				 .max_step_tokens = e->max_step_tokens };
 	if (strncmp(e->role, "engine-core", 11)) {
 		learn_of_server(v);
@@ -415,6 +418,7 @@ static void on_net(struct vllm *v, const struct tl_raw_net *e)
 		return;
 	}
 	v->engine = p->engine;
+	v->sock = s;
 	v->out_dir = e->dir == TL_OUT;
 	if (feed_zmtp(v->out_dir ? s->out : s->in, e) == -EPROTO)
 		vsched__lost(&v->engines[p->engine].sched);

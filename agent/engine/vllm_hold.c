@@ -129,7 +129,8 @@ void vllm_outputs(struct vllm *v, struct vengine *g, const struct zmtp_frame *bo
 		v->counts.bad_messages++;
 		return;
 	}
-	if (o.utility || o.wave)
+	v->sock->has_client |= o.n_rows || o.utility;
+	if (o.utility || o.wave || (g->coordinated && !v->sock->has_client))
 		return;
 	h = held_new(g);
 	if (!h) {

@@ -20,12 +20,13 @@ enum {
 struct vprocess {
 	int32_t engine;		/* index of its engine, -1: an API server, a worker */
 	uint32_t server;	/* first process of its server */
-	bool is_api;
+	bool is_api, is_coordinator;
 	uint32_t max_step_tokens;	/* as its command line says, 0: it does not */
 };
 
 struct vsocket {
 	struct zmtp *in, *out;
+	bool has_client;	/* an API server is at its other end: it had outputs */
 };
 
 struct vhttp {
@@ -56,6 +57,7 @@ struct vengine {
 	uint64_t last_ns;	/* end of the last step */
 	bool woke;		/* no step since it was idle */
 	struct vsched sched;
+	bool coordinated;	/* it tells a coordinator how many it runs, in messages of no step */
 	bool several;		/* there are several API servers: */
 	struct vheld *held[MAX_HELD];	/* messages that wait for others, by time; behind them spare ones */
 	size_t n_held, n_made;
@@ -79,6 +81,7 @@ struct vllm {
 	/* The event at hand. */
 	uint64_t now_ns;
 	int32_t engine;
+	struct vsocket *sock;
 	bool out_dir;
 	int err;
 };

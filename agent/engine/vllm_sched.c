@@ -9,8 +9,9 @@
 
 enum {
 	MAX_VOTES = 8,		/* evidence for one mode that is remembered against the other */
-	LIKELY_BUDGET = 2048,	/* tokens per step, if nothing says it: no default is smaller */
-	PATIENCE = 32,		/* steps until a request that nobody else counts is given up */
+	LIKELY_BUDGET = 2048,	/* tokens per step, if nothing tells: no default is smaller */
+	PATIENCE = 32,		/* steps until a request that nobody else counts is given up ... */
+	GRACE_NS = 1000000000,	/* ... if it is so old: it takes ms from the socket to the scheduler */
 };
 
 int vslots_push(struct vslots *v, uint32_t slot)
@@ -106,7 +107,38 @@ void vsched_take_on(struct vseq *q)
 {
 	q->fresh = q->state == VSEQ_PREEMPTED ? VSEQ_AGAIN : VSEQ_NEW;
 	q->state = VSEQ_PREFILL;
-	q->computed = 0;
+	q->computed = q->n_parts = q->others = 0;
+}
+
+int64_t vsched_budget(const struct vsched *s)
+{
+	uint64_t power = 1, found = 0;
+
+	if (s->budget)
+		return s->budget;
+	if (!s->most_budget)
+		return LIKELY_BUDGET;
+	/* Defaults are powers of two; people like round numbers, too. */
+	for (; power <= s->most_budget; power *= 2)
+		if (power >= s->least_budget)
+			found = found ? s->least_budget : power;
+	return found ? found : s->least_budget;
+}
+
+void vsched_learn_budget(struct vsched *s, uint64_t all, uint64_t n, uint64_t others, uint64_t others_at_last)
+{
+	uint64_t most = (all - 1 + others) / n, least = (all + others + others_at_last + n) / (n + 1);
+
+	if (least > most)
+		return;		/* something else held it up */
+	if (s->most_budget && (least > s->most_budget || most < s->least_budget))
+		s->most_budget = 0;
+	if (!s->most_budget)
+		s->least_budget = 0;
+	if (!s->most_budget || most < s->most_budget)
+		s->most_budget = most;
+	if (least > s->least_budget)
+		s->least_budget = least;
 }
 
 static bool aborted_before(const struct vseq *q, uint64_t ns)
@@ -128,6 +160,33 @@ static int drop_aborted(struct vsched *s, struct vslots *v, const struct vseq *s
 	}
 	v->n = kept;
 	return err;
+}
+
+/* Told to stop, but does the engine know? It does if a decoding one gave no output. */
+static bool may_not_know(const struct vseq *q, const struct vsched_in *in)
+{
+	if (q->state == VSEQ_OVER || !aborted_before(q, in->end_ns))
+		return false;
+	return q->state != VSEQ_DECODE || q->row || q->spoke_ns == in->end_ns;
+}
+
+/* How many of the running the engine counts when it says how many run: those that have ended, or are told
+ * to stop, are none of them; unless it does not know yet: *ret_n_aborted. */
+static int64_t count_running(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in,
+			     int64_t *ret_n_aborted)
+{
+	int64_t n = 0;
+
+	*ret_n_aborted = 0;
+	for (size_t i = 0; i < s->running.n; i++) {
+		const struct vseq *q = &seqs[s->running.v[i]];
+
+		if (q->state == VSEQ_OVER || (q->row && in->rows[q->row - 1].finished))
+			continue;
+		*ret_n_aborted += may_not_know(q, in);
+		n += !aborted_before(q, in->end_ns);
+	}
+	return n;
 }
 
 /* ---- which of the two modes ---- */
@@ -163,18 +222,20 @@ static bool is_first_row(const struct vseq *seqs, const struct vsched_row *row)
 /* A short prompt, taken on by a busy engine: does its output come at once? */
 static void look_for_mode(struct vsched *s, const struct vseq *seqs, const struct vsched_in *in)
 {
-	int64_t taken, budget = s->budget ? s->budget : LIKELY_BUDGET;
+	int64_t taken, n_aborted;
 	const struct vseq *first = NULL;
+	bool more;
 
-	if (!in->has_prefix || !in->new_requests || in->cut)
+	if (!in->has_queues || in->cut || !(s->complete || in->new_requests))
 		return;
+	more = in->new_requests || (int64_t)in->running > count_running(s, seqs, in, &n_aborted);
 	for (size_t i = 0; i < in->n_rows; i++)
 		if (is_first_row(seqs, &in->rows[i])) {
 			if (!in->woke)
 				vote(s, -1);
 			return;
 		}
-	for (size_t i = 0; i < s->waiting.n; i++) {
+	for (size_t i = 0; i < s->waiting.n && more; i++) {
 		const struct vseq *q = &seqs[s->waiting.v[i]];
 
 		if (q->abort_ns)
@@ -183,7 +244,7 @@ static void look_for_mode(struct vsched *s, const struct vseq *seqs, const struc
 			first = q;
 	}
 	taken = taken_by_running(s, seqs);
-	if (first && first->prompt >= 0 && taken >= 0 && taken + first->prompt <= budget)
+	if (first && first->prompt >= 0 && taken >= 0 && taken + first->prompt <= vsched_budget(s))
 		vote(s, 1);
 }
 
@@ -266,27 +327,6 @@ static int take_on_those_with_rows(struct vsched *s, struct vseq *seqs)
 	return 0;
 }
 
-/* How many of the running the engine counts when it says how many run: those that have ended, or are told
- * to stop, are none of them. */
-static int64_t count_running(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in,
-			     int64_t *ret_n_aborted)
-{
-	int64_t n = 0;
-
-	*ret_n_aborted = 0;
-	for (size_t i = 0; i < s->running.n; i++) {
-		const struct vseq *q = &seqs[s->running.v[i]];
-
-		if (q->state == VSEQ_OVER || (q->row && in->rows[q->row - 1].finished))
-			continue;
-		if (q->abort_ns && q->abort_ns <= in->end_ns)
-			++*ret_n_aborted;
-		else
-			n++;
-	}
-	return n;
-}
-
 /* The engine still counts `n` of those that are told to stop: word has not reached it, and the next step may
  * have them. */
 static void put_off_aborts(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, int64_t n)
@@ -297,8 +337,7 @@ static void put_off_aborts(struct vsched *s, struct vseq *seqs, const struct vsc
 		for (size_t i = 0; i < s->running.n; i++) {
 			struct vseq *q = &seqs[s->running.v[i]];
 
-			if (q->state != VSEQ_OVER && q->abort_ns && q->abort_ns <= in->end_ns &&
-			    (!last || q->abort_ns > last->abort_ns))
+			if (may_not_know(q, in) && (!last || q->abort_ns > last->abort_ns))
 				last = q;
 		}
 		if (last)
@@ -341,7 +380,7 @@ static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
 			err = take_on(s, seqs, in, more - (waiting - s->waiting.n), VSEQ_WAITING);
 		more -= waiting - s->waiting.n;
 	}
-	s->open = in->has_queues && more > 0;
+	s->open = in->has_queues ? more > 0 : s->waiting.n > 0;
 	if (in->has_queues)
 		s->complete = !s->open;
 	for (size_t i = 0; i < s->running.n && !err; i++) {
@@ -378,7 +417,8 @@ static int plan_first(struct vsched *s, struct vseq *seqs, const struct vsched_i
 {
 	struct vsched_in this = *in;
 	uint64_t n = 0, hits = 0;
-	int64_t left = s->budget ? s->budget : INT64_MAX, taken = taken_by_running(s, seqs), n_aborted;
+	int err;
+	int64_t left = vsched_budget(s), taken = taken_by_running(s, seqs), n_aborted;
 	int64_t max = (int64_t)in->running - count_running(s, seqs, in, &n_aborted);
 
 	if (max < (int64_t)in->new_requests || !s->complete)
@@ -408,7 +448,9 @@ static int plan_first(struct vsched *s, struct vseq *seqs, const struct vsched_i
 	*ret_hits = hits;
 	this.has_queues = false;	/* they tell of the next step */
 	use_hits(s, in, hits);
-	return plan(s, seqs, &this, n, 0);
+	err = plan(s, seqs, &this, n, 0);
+	s->open = false;
+	return err;
 }
 
 static int step_async(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret)
@@ -462,7 +504,7 @@ static int mend_waiting(struct vsched *s, struct vseq *seqs, const struct vsched
 	int err = 0;
 
 	for (size_t i = 0; i < s->waiting.n; i++)
-		here += seqs[s->waiting.v[i]].arrived_ns < in->begin_ns;
+		here += seqs[s->waiting.v[i]].arrived_ns + GRACE_NS < in->begin_ns;
 	if (!in->has_queues || here <= in->waiting) {
 		s->n_too_many = 0;
 		return 0;

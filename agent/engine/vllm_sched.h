@@ -51,6 +51,8 @@ struct vseq {
 	int64_t cached;		/* of these from the cache, -1: unknown yet */
 	uint64_t computed;	/* since it was taken on, cached ones apart */
 	uint64_t to_compute_again;	/* after a preemption: its prompt and output, 0: none */
+	uint32_t n_parts;	/* steps that had a part of its prefill but the last ... */
+	uint64_t others;	/* ... and tokens that others took before it in these */
 	uint64_t again_left;	/* of these, to come */
 	uint64_t lost;		/* computed tokens that the last preemption took ... */
 	uint64_t lost_before;	/* ... and those before it, since its last output */
@@ -59,6 +61,7 @@ struct vseq {
 	uint64_t arrived_ns;
 	uint64_t preempted_ns;
 	uint64_t ended_ns;
+	uint64_t spoke_ns;	/* end of the last step that it gave output in */
 	uint64_t abort_ns;	/* told to stop; 0: not */
 };
 
@@ -100,7 +103,8 @@ struct vslots {
 };
 
 struct vsched {
-	uint32_t budget;	/* tokens per step, 0: unknown */
+	uint32_t budget;	/* tokens per step as told, 0: not told ... */
+	uint64_t least_budget, most_budget;	/* ... then what prompts that took several steps leave open, 0: all */
 	struct vslots running, waiting;	/* in the scheduler's order */
 	struct vslots plan;	/* who is in the step at hand, or (asynchronous) in the next one */
 	struct vslots preempted, over;	/* for struct vsched_out */
@@ -138,6 +142,10 @@ static inline bool vsched_is_async(const struct vsched *s)
 int64_t vseq_all(const struct vseq *q);	/* tokens of its prefill, cached ones included; -1: unknown */
 int64_t vseq_rest(const struct vseq *q);	/* ... of these to come */
 void vsched_take_on(struct vseq *q);
+/* Tokens of a step, as told, as learnt, or what is likely at least: told or not, s->budget says. */
+int64_t vsched_budget(const struct vsched *s);
+/* A prefill of `all` tokens came in n parts and a last one; others took tokens before it. */
+void vsched_learn_budget(struct vsched *s, uint64_t all, uint64_t n, uint64_t others, uint64_t others_at_last);
 /* Gives the planned ones their tokens, rows being the truth. */
 int vsched_settle(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret);
 

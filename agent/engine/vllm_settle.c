@@ -13,6 +13,7 @@ struct settling {
 	const struct vsched_in *in;
 	struct vsched_out *out;
 	int64_t left;		/* of the budget */
+	uint64_t taken;		/* tokens so far */
 	uint32_t n_decoding;
 	bool only_raced;	/* so far: members that may have been aborted before it */
 };
@@ -50,9 +51,11 @@ static void add(struct settling *t, const struct vseq *q, struct tl_member m)
 {
 	struct vsched_out *out = t->out;
 	bool raced = !m.n_out && q->abort_ns && q->abort_ns - t->s->plan_ns < ABORT_RACE_NS;
+	/* Of a decoding one, the drafts are taken off for all at once: which it had, no row says. */
+	uint32_t n = m.phase == TL_DECODE ? 1 : m.n_tokens;
 
-	t->left -= m.n_tokens;
-	t->left = t->left > 0 ? t->left : 0;
+	t->taken += n;
+	t->left -= n < t->left ? n : t->left;
 	if (raced)
 		m.flags |= TL_MEMBER_GUESS;
 	else
@@ -82,9 +85,10 @@ static void decode(struct settling *t, struct vseq *q, const struct vsched_row *
 		m.n_out = 1;		/* its row was not seen */
 		m.flags = TL_MEMBER_GUESS;
 	}
+	if (!row && t->s->n_draft)
+		t->out->open = true;	/* its drafts are not counted */
 	q->n_out += m.n_out;
 	t->n_decoding++;
-	t->left -= t->s->n_draft;
 	add(t, q, m);
 }
 
@@ -120,7 +124,10 @@ static void prefill_ends(struct settling *t, struct vseq *q, const struct vsched
 
 	if (rest > 0 && !fits)	/* parts of it came before, and were not seen */
 		m.n_tokens = t->left > 0 ? t->left : 1;
-	m.flags = !fits || q->guess ? TL_MEMBER_GUESS : 0;
+	if (!t->s->budget && q->n_parts && rest > 0)
+		vsched_learn_budget(t->s, vseq_all(q) - q->cached, q->n_parts, q->others, t->taken);
+	/* With speculation a last part may have drafts, too. */
+	m.flags = !fits || q->guess || (q->n_parts && (!t->s->budget || t->s->n_draft)) ? TL_MEMBER_GUESS : 0;
 	if (q->prompt >= 0 && q->cached >= 0 && fits)
 		m.pos = q->cached + q->computed;
 	q->n_out += n_out;
@@ -145,12 +152,12 @@ static void prefill_goes_on(struct settling *t, struct vseq *q)
 			s->async_votes++;
 		sure = false;
 		tokens = rest - 1;
-		q->guess = true;
+		q->guess |= s->budget > 0;
 	}
 	if (!s->async_votes && q->fresh && !t->in->woke)
 		t->out->open = q->guess = true;	/* or it is in the next step, if the engine plans ahead */
 	if (rest < 0)
-		tokens = s->budget && t->left < 1 ? 0 : 1;
+		tokens = t->left < 1 ? 0 : 1;
 	if (tokens <= 0 && q->fresh) {	/* there was room, or it would not have been taken on */
 		tokens = 1;
 		sure = false;
@@ -162,6 +169,8 @@ static void prefill_goes_on(struct settling *t, struct vseq *q)
 	if (q->cached >= 0)
 		m.pos = q->cached + q->computed;
 	q->computed += tokens;
+	q->n_parts++;
+	q->others += t->taken;
 	add_prefill(t, q, m);
 }
 
@@ -184,6 +193,8 @@ static int settle_one(struct settling *t, struct vseq *q)
 	uint64_t hits = q->cached > 0 ? q->cached : 0;
 
 	q->row = 0;
+	if (row)
+		q->spoke_ns = t->in->end_ns;
 	if (q->fresh == VSEQ_AGAIN) {	/* some of what was lost is in the cache still */
 		q->lost -= hits < q->lost ? hits : q->lost;
 		q->again_left = q->n_out ? UINT64_MAX : q->lost;
@@ -228,7 +239,7 @@ static int settle_unplanned(struct settling *t)
 			} else {
 				vsched_take_on(q);
 			}
-			q->guess |= s->budget && t->left < vseq_rest(q);
+			q->guess |= t->left < vseq_rest(q);
 		}
 		if (!err)
 			err = settle_one(t, q);
@@ -261,7 +272,7 @@ static void judge(struct settling *t, bool unsure)
 int vsched_settle(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret)
 {
 	struct settling t = { .s = s, .seqs = seqs, .in = in, .out = ret, .only_raced = true,
-			      .left = s->budget ? s->budget : INT64_MAX };
+			      .taken = in->draft_tokens, .left = vsched_budget(s) - in->draft_tokens };
 	bool unsure = s->unsure && !s->async_votes;
 	int err = 0;
 

@@ -102,12 +102,17 @@ static void say_preemptions(struct vllm *v, const struct vengine *g, const struc
 /* A sequence whose ADD was not seen: it was there before the capture. */
 static struct vseq *join_late(struct vllm *v, struct vengine *g, const struct vllm_row *r)
 {
+	struct tl_seq_begin ev = {
+		.hdr = { sizeof(ev), TL_SEQ_BEGIN, TL_F_JOINED, g->tgid, 0, v->now_ns }, .kept = -1,
+	};
 	struct vseq *q = vllm_seq_new(v, r->id, g - v->engines);
 	const struct vhttp *h;
 	int err;
 
 	if (!q)
 		return NULL;
+	ev.slot = q->slot;
+	vllm_emit(v, &ev.hdr);
 	v->counts.unknown_rows++;
 	q->guess = true;
 	if (r->has_prefill) {

@@ -209,6 +209,7 @@ int step_on_seq_begin(struct model *m, const struct tl_seq_begin *e)
 			return -ENOMEM;
 	}
 	q->kept = e->kept;
+	q->joined_late = e->hdr.flags & TL_F_JOINED;
 	return 0;
 }
 

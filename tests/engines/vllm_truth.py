@@ -8,7 +8,7 @@ import re
 import urllib.request
 
 _STEP = re.compile(r"Engine (\d+): Iteration\((\d+)\): (\d+) context requests, (\d+) context tokens, (\d+) generation "
-	r"requests, (\d+) generation tokens, .*KV cache usage: ([\d.]+)%")
+	r"requests, (\d+) generation tokens, [^%]*KV cache usage: ([\d.]+)%")
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$")
 
 Iteration = collections.namedtuple("Iteration", "k ctx_requests ctx_tokens gen_requests gen_tokens kv_pct")
@@ -17,7 +17,7 @@ Iteration = collections.namedtuple("Iteration", "k ctx_requests ctx_tokens gen_r
 def iterations(log_path):
 	"""The steps that the server logged so far, in order."""
 	with open(log_path, errors="replace") as f:
-		found = [m.groups() for m in map(_STEP.search, f) if m]
+		found = [m.groups() for m in _STEP.finditer(f.read())]
 	return [Iteration(int(g[1]), int(g[2]), int(g[3]), int(g[4]), int(g[5]), float(g[6])) for g in found]
 
 
@@ -44,6 +44,7 @@ class Step:
 		self.t0, self.t1, self.pid = ev["ts_ns"], ev["end_ns"], ev["tgid"]
 		self.ctx, self.gen = set(), set()	# slots; one may have two shares, new and computed again
 		self.ctx_tokens = self.gen_tokens = self.sure_tokens = self.n_guessed = 0
+		self.n_decodes = self.decode_tokens = 0
 		self.incomplete = "GUESS" in ev.get("flags", ())
 		self.stats = None
 
@@ -54,6 +55,9 @@ class Step:
 			self.gen_tokens += n
 		else:
 			self.ctx_tokens += n
+		if member["phase"] == "decode":
+			self.n_decodes += 1
+			self.decode_tokens += n
 		if guess:
 			self.n_guessed += 1
 		else:
@@ -98,6 +102,8 @@ def steps_of(evs):
 		kind, key = ev["kind"], (ev.get("tgid"), ev.get("slot"))
 		if kind == "seq_begin":
 			n_out[key] = 0
+			if "JOINED" in ev.get("flags", ()):
+				del n_out[key]
 		elif kind == "seq_end":
 			n_out.pop(key, None)
 		elif kind == "step":
@@ -111,6 +117,8 @@ def steps_of(evs):
 			steps.append(s)
 		elif kind == "step_stats" and steps:
 			steps[-1].stats = ev
+			if ev["drafted"]:	# which one had them no row says: those that were rejected are nowhere else
+				steps[-1].gen_tokens += ev["drafted"] + steps[-1].n_decodes - steps[-1].decode_tokens
 	return steps
 
 

@@ -178,8 +178,8 @@ static void test_no_counters__rows_alone(void **state)
 	arrive(f, 0, 60);
 	EXPECT(f, "0c0", "p0:60", .run = -1);
 	arrive(f, 1, 250);
-	EXPECT(f, "0", "d0:1", .run = -1);
-	EXPECT(f, "0", "d0:1", .run = -1);
+	EXPECT(f, "0", "d0:1 open", .run = -1);	/* is the other one in the middle of its prompt? */
+	EXPECT(f, "0", "d0:1 open", .run = -1);
 	EXPECT(f, "0 1c0", "d0:1 p1:99?", .run = -1);
 	EXPECT(f, "0! 1", "d0:1 d1:1 over0", .run = -1);
 	EXPECT(f, "1!", "d1:1 over1", .run = -1);
@@ -200,16 +200,47 @@ static void test_no_prefix_cache__running_tells(void **state)
 	EXPECT(f, "1 2c16", "p1:52 p2:14", .run = 2, .fresh = 1, .hits = 16);
 }
 
-static void test_no_budget__is_said_to_be_inferred(void **state)
+static void test_no_budget__is_learnt(void **state)
 {
 	struct fixture *f = *state;
 
 	f->s.budget = 0;
-	arrive(f, 0, 250);
-	EXPECT(f, "", "p0:249?", .run = 1, .fresh = 1);
-	EXPECT(f, "0c0", "p0:1?", .run = 1);
-	arrive(f, 1, 30);
-	EXPECT(f, "0 1c0", "d0:1 p1:30", .run = 2, .fresh = 1);
+	/* One that needs one step is certain; of one that takes three, only the sum is. */
+	arrive(f, 0, 30);
+	EXPECT(f, "0c0", "p0:30", .run = 1, .fresh = 1);
+	arrive(f, 1, 20000);
+	EXPECT(f, "0", "d0:1 p1:2047?", .run = 2, .fresh = 1);
+	EXPECT(f, "0", "d0:1 p1:2047?", .run = 2);
+	EXPECT(f, "0! 1c0", "d0:1 p1:15906? over0", .run = 1);
+	/* 20,000 tokens in three steps beside one decoding: 6,668 to 10,000, and 8,192 is a default. */
+	assert_in_range(f->s.least_budget, 6600, 6700);
+	assert_in_range(f->s.most_budget, 9900, 10100);
+	arrive(f, 2, 20000);
+	EXPECT(f, "1", "d1:1 p2:8191?", .run = 2, .fresh = 1);
+	EXPECT(f, "1", "d1:1 p2:8191?", .run = 2);
+	EXPECT(f, "1 2c0", "d1:1 p2:3618?", .run = 2);
+	assert_int_equal(vsched_budget(&f->s), 8192);
+}
+
+static void test_no_budget__bounds_that_contradict_begin_anew(void **state)
+{
+	struct fixture *f = *state;
+
+	f->s.budget = 0;
+	assert_int_equal(vsched_budget(&f->s), 2048);
+	vsched_learn_budget(&f->s, 3000, 5, 0, 0);
+	assert_int_equal(vsched_budget(&f->s), 512);
+	vsched_learn_budget(&f->s, 3000, 2, 0, 0);
+	assert_int_equal(vsched_budget(&f->s), 1024);
+	vsched_learn_budget(&f->s, 10, 9, 1, 0);	/* nothing fits: it was held up by something else */
+	assert_int_equal(vsched_budget(&f->s), 1024);
+	/* no power of two, then two of them */
+	f->s.least_budget = 1100;
+	f->s.most_budget = 1200;
+	assert_int_equal(vsched_budget(&f->s), 1100);
+	f->s.least_budget = 900;
+	f->s.most_budget = 4200;
+	assert_int_equal(vsched_budget(&f->s), 900);
 }
 
 /* ---- loss ---- */
@@ -243,8 +274,10 @@ static void test_lost__waiting_ones_are_given_up(void **state)
 
 	two_run(f);
 	arrive(f, 2, 40);
-	f->now_ns += STEP_NS;
-	EXPECT(f, "0 1", "d0:1 d1:1", .run = 2);	/* it may be on its way still */
+	for (int i = 0; i < 40; i++)
+		EXPECT(f, "0 1", "d0:1 d1:1", .run = 2);	/* it may be on its way still */
+	f->now_ns += LONG_NS;
+	EXPECT(f, "0 1", "d0:1 d1:1", .run = 2);
 	for (int i = 0; i < 31; i++)
 		EXPECT(f, "0 1", "d0:1 d1:1", .run = 2);
 	EXPECT(f, "0 1", "d0:1 d1:1 over2", .run = 2);
@@ -262,7 +295,8 @@ static void test_lost__waiting_ones_run(void **state)
 	vsched__lost(&f->s);
 	arrive(f, 2, 90000);
 	EXPECT(f, "0 1", "d0:1 d1:1 open", .run = 3);
-	for (int i = 0; i < 32; i++)
+	f->now_ns += LONG_NS;
+	for (int i = 0; i < 33; i++)
 		EXPECT(f, "0 1", "d0:1 d1:1 open", .run = 3);
 	assert_int_equal(f->seqs[2].state, VSEQ_PREFILL);
 	EXPECT(f, "0 1", "d0:1 d1:1 p2:1?", .run = 3);
@@ -288,7 +322,8 @@ static void test_idle__nothing_is_left(void **state)
 	two_run(f);
 	arrive(f, 2, 40);
 	EXPECT(f, "0! 1!", "d0:1 d1:1 over0 over1", .run = 0, .wait = 1);
-	f->now_ns += STEP_NS;
+	EXPECT(f, "", "-", .run = 0, .wait = 0);	/* it may be on its way still */
+	f->now_ns += LONG_NS;
 	EXPECT(f, "", "-", .run = 0, .wait = 1);
 	EXPECT(f, "", "- over2", .run = 0, .wait = 0);
 	assert_true(is_idle(f));
@@ -303,7 +338,8 @@ int main(void)
 		T(mode__sync_is_known_by_the_first_short_prompt), T(mode__unknown_is_said),
 		T(mode__async_shows_when_one_stops), T(late__running_ones_are_taken_as_they_show),
 		T(no_counters__rows_alone), T(no_prefix_cache__running_tells),
-		T(no_budget__is_said_to_be_inferred), T(cut__rows_that_are_missing_are_inferred),
+		T(no_budget__is_learnt),
+		T(no_budget__bounds_that_contradict_begin_anew), T(cut__rows_that_are_missing_are_inferred),
 		T(lost__ends_are_mended_by_the_count), T(lost__waiting_ones_are_given_up),
 		T(lost__waiting_ones_run), T(lost__a_plan_is_forgotten), T(idle__nothing_is_left),
 	};

@@ -54,21 +54,13 @@ static void test_sync__cached_tokens_are_not_computed(void **state)
 static void test_sync__speculation_takes_budget(void **state)
 {
 	struct fixture *f = *state;
-	struct vsched_row rows[] = { { .slot = 0, .n_tokens = 3, .cached = -1 } };
-	struct tl_member members[4];
-	struct vsched_out out = { .members = members, .max = 4 };
-	struct vsched_in in = { .rows = rows, .n_rows = 1, .draft_tokens = 4, .has_queues = true,
-				.has_prefix = true, .running = 1 };
 
 	arrive(f, 0, 10);
 	EXPECT(f, "0c0", "p0:10", .run = 1, .fresh = 1);
-	in.begin_ns = f->now_ns;
-	in.end_ns = f->now_ns + STEP_NS;
-	assert_int_equal(vsched__step(&f->s, f->seqs, &in, &out), 0);
-	assert_int_equal(members[0].n_tokens, 3);
-	assert_int_equal(members[0].n_out, 3);
 	arrive(f, 1, 300);
-	EXPECT(f, "0*5", "d0:5 p1:91", .run = 2, .fresh = 1);
+	/* Five drafts: two of them are tokens now, three are not. */
+	EXPECT(f, "0*3", "d0:3 p1:94", .run = 2, .fresh = 1, .drafted = 5);
+	EXPECT(f, "0*1", "d0:1 p1:97", .run = 2, .drafted = 2);
 }
 
 /* ---- preemption ---- */
@@ -236,6 +228,20 @@ static void test_abort__that_the_engine_is_slow_to_see(void **state)
 	EXPECT(f, "0", "d0:1", .run = 1);
 }
 
+/* One that gave no output is known to be aborted: that as many run means that another was taken on. */
+static void test_abort__and_an_admission_that_is_not_counted(void **state)
+{
+	struct fixture *f = *state;
+
+	two_run(f);
+	arrive(f, 2, 40);
+	stop(f, 1, STEP_NS / 2);
+	EXPECT(f, "0 2", "d0:1 d1:1/0 p2:40 over1", .run = 2);
+	arrive(f, 3, 150);
+	stop(f, 2, STEP_NS / 2);
+	EXPECT(f, "0", "d0:1 d2:1/0 p3:98 over2", .run = 2);
+}
+
 static void test_abort__of_one_that_lost_its_place(void **state)
 {
 	struct fixture *f = *state;
@@ -301,6 +307,7 @@ int main(void)
 		T(preempt__another_than_thought), T(sync__left_out_is_not_preempted),
 		T(abort__during_a_step), T(abort__its_output_came_first), T(abort__of_one_that_waits),
 		T(abort__in_the_middle_of_a_prompt), T(abort__between_two_steps), T(abort__that_the_engine_is_slow_to_see),
+		T(abort__and_an_admission_that_is_not_counted),
 		T(abort__of_one_that_lost_its_place), T(failed__was_in_no_step),
 		T(vsched__keeps_to_the_room_it_is_given), T(vsched__survives_oom),
 	};

@@ -8,7 +8,7 @@
 #include "engine/vllm_sched.h"
 #include <string.h>
 
-enum { N_SEQS = 40, MAX_MEMBERS = 64, STEP_NS = 10000000 };
+enum { N_SEQS = 40, MAX_MEMBERS = 64, STEP_NS = 10000000, LONG_NS = 2000000000 };
 
 struct fixture {
 	struct vsched s;
@@ -45,6 +45,7 @@ struct says {
 	int run, wait;		/* run < 0: there are none */
 	int fresh, hits;	/* taken on, and their cached tokens */
 	int again, again_hits;
+	int drafted;
 	bool cut;
 };
 
@@ -151,6 +152,7 @@ static inline int message(struct fixture *f, uint64_t ns, const char *text, stru
 		.rows = rows, .n_rows = parse_rows(text, rows), .cut = c.cut,
 		.has_prefix = c.run >= 0, .new_requests = c.fresh, .new_hits = c.hits,
 		.again_requests = c.again, .again_hits = c.again_hits,
+		.draft_tokens = c.drafted,
 		.has_queues = c.run >= 0, .running = c.run, .waiting = c.wait,
 		.begin_ns = f->last_ns, .end_ns = f->now_ns += ns, .woke = f->woke,
 	};

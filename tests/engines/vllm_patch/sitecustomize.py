@@ -47,8 +47,8 @@ def log_steps(module):
 		outputs = real(self, scheduler_output, *args, **kw)
 		if scheduler_output.total_num_scheduled_tokens:
 			d = compute_iteration_details(scheduler_output)
-			say("Engine 000: Iteration(%d): %d context requests, %d context tokens, %d generation requests, %d generation tokens, "
-				"CPU KV cache usage: %.1f%%" % (self.tl_step, d.num_ctx_requests, d.num_ctx_tokens, d.num_generation_requests,
+			say("(pid=%d) Engine 000: Iteration(%d): %d context requests, %d context tokens, %d generation requests, %d generation tokens, "
+				"CPU KV cache usage: %.1f%%" % (os.getpid(), self.tl_step, d.num_ctx_requests, d.num_ctx_tokens, d.num_generation_requests,
 				d.num_generation_tokens, 100 * self.kv_cache_manager.usage))
 			self.tl_step += 1
 		return outputs
