@@ -359,7 +359,8 @@ int cmd_doctor(int argc, char **argv)
 		NULL,
 		"Say what this kernel, this user and an engine allow: one line per probe with what "
 		"is lost "
-		"without it. The exit status is 0 if requests can be captured at all (T0), else 1.",
+		"without it. The exit status is 0 if requests can be captured at all (T0), else 1.\v"
+		"Example: tokenlag doctor -p 4242",
 		children,
 		NULL,
 		NULL,

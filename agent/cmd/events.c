@@ -166,7 +166,8 @@ int cmd_events(int argc, char **argv)
 	static const struct argp_child children[] = { { &log_argp, 0, "Messages:", -1 }, { 0 } };
 	static const struct argp argp = { options, parse_opt, "FILE",
 		"Print a recording as JSON lines: its header, then one event per line. "
-		"`tokenlag import` reads them back.", children, NULL, NULL };
+		"`tokenlag import` reads them back.\v"
+		"Example: tokenlag events trace.tlag --kind step --from 1000 | head", children, NULL, NULL };
 	struct events_opts o = { .to_ns = UINT64_MAX };
 	struct src_file *f;
 	char trouble[512];

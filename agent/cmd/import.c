@@ -156,7 +156,8 @@ int cmd_import(int argc, char **argv)
 	static const struct argp_child children[] = { { &log_argp, 0, "Messages:", -1 }, { 0 } };
 	static const struct argp argp = { options, parse_opt, "[IN.jsonl|-] -o FILE",
 		"Make a recording from JSON lines as `tokenlag events` prints them. In lines "
-		"written by hand, fields may be left out (zero), and ts_ms may stand for ts_ns.",
+		"written by hand, fields may be left out (zero), and ts_ms may stand for ts_ns.\v"
+		"Example: tokenlag events a.tlag | grep -v chunk | tokenlag import - -o b.tlag",
 		children, NULL, NULL };
 	struct import_opts o = { 0 };
 	struct import im = { .opts = &o, .name = "standard input", .in = stdin };

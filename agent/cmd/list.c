@@ -395,7 +395,8 @@ int cmd_list(int argc, char **argv)
 		NULL,
 		"List the LLM engines that run on this host: what they are, where they listen and "
 		"what could be attached (T0: sockets and syscalls, which show the steps of vLLM too; "
-		"T1: also probes in the engine, which show the steps of llama.cpp).",
+		"T1: also probes in the engine, which show the steps of llama.cpp).\v"
+		"Example: tokenlag list --json | jq '.engines[].pid'",
 		children,
 		NULL,
 		NULL,

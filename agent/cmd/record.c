@@ -250,6 +250,7 @@ static int record(struct recording *r)
 			 .ring_bytes = r->o.ring_bytes, .tiers = r->o.tiers },
 		.out = { on_event, r }, .raw = { r->o.raw ? on_raw : NULL, r },
 	};
+	struct session_status last;
 	uint32_t why;
 	int err, end_err;
 
@@ -284,6 +285,10 @@ static int record(struct recording *r)
 		log_error("recording to '%s' stopped: %s", r->o.out, strerror(-err));
 	if (why == TL_STOP_TARGET_EXIT)
 		log_warn("the process being recorded has exited; recording ended with it");
+	session__status(r->session, &last);
+	if (last.wire.tls_conns)
+		log_warn("%" PRIu64 " connections are encrypted (TLS): what they carried was not read",
+			 last.wire.tls_conns);
 	if (log_get_level() > LOG_QUIET) {
 		print_progress(r, true);
 		fprintf(stderr, "tokenlag: wrote '%s'; next: tokenlag report %s\n", r->o.out, r->o.out);
