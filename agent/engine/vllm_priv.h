@@ -56,6 +56,7 @@ struct vengine {
 	uint32_t tgid, server;
 	uint64_t last_ns;	/* end of the last step */
 	bool woke;		/* no step since it was idle */
+	uint64_t carried_queries, carried_hits;	/* told by messages of no step: those of the next one */
 	struct vsched sched;
 	bool coordinated;	/* it tells a coordinator how many it runs, in messages of no step */
 	bool several;		/* there are several API servers: */

@@ -435,8 +435,7 @@ static int plan_first(struct vsched *s, struct vseq *seqs, const struct vsched_i
 
 			hits += cached > 0 ? cached : 0;
 			left -= q->prompt - (cached > 0 ? cached : 0);
-		} else if (in->n_rows + s->running.n + n &&
-			   (left <= 0 || q->prompt - (int64_t)(in->new_hits - hits) <= left)) {
+		} else if (left <= 0 || q->prompt - (int64_t)(in->new_hits - hits) <= left) {
 			break;		/* there was room for all of it: it is in the next one */
 		} else {
 			left = 0;	/* a part of it */

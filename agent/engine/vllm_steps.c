@@ -160,13 +160,14 @@ void vengine_row(struct vllm *v, struct vengine *g, struct vheld *h, struct vllm
 
 /* ---- steps ---- */
 
-static void say_stats(struct vllm *v, const struct vengine *g, const struct vheld *h, size_t n_preempted)
+static void say_stats(struct vllm *v, struct vengine *g, const struct vheld *h, size_t n_preempted)
 {
 	const struct vllm_stats *s = &h->stats;
 	struct tl_step_stats ev = {
 		.hdr = { sizeof(ev), TL_STEP_STATS, 0, g->tgid, 0, h->ts_ns },
 		.running = s->running, .waiting = s->waiting + s->skipped, .kv_ppm = s->kv_usage * 1e6 + 0.5,
-		.preempted = n_preempted, .prefix_queries = s->prefix.queries, .prefix_hits = s->prefix.hits,
+		.preempted = n_preempted, .prefix_queries = s->prefix.queries + g->carried_queries,
+		.prefix_hits = s->prefix.hits + g->carried_hits,
 		.drafted = s->spec.draft_tokens, .accepted = s->spec.accepted_tokens,
 	};
 
@@ -177,6 +178,7 @@ static void say_stats(struct vllm *v, const struct vengine *g, const struct vhel
 	ev.hdr.flags |= s->known & VLLM_STAT_KV ? TL_STATS_KV : 0;
 	ev.hdr.flags |= s->known & VLLM_STAT_PREFIX ? TL_STATS_PREFIX : 0;
 	ev.hdr.flags |= s->known & VLLM_STAT_SPEC ? TL_STATS_SPEC : 0;
+	g->carried_queries = g->carried_hits = 0;
 	vllm_emit(v, &ev.hdr);
 }
 
@@ -250,10 +252,15 @@ void vengine_step(struct vllm *v, struct vengine *g, struct vheld *h)
 	}
 	out.members = g->step->members;
 	err = vsched__step(&g->sched, v->seqs, &in, &out);
-	if (err)
+	if (err) {
 		v->err = err;
-	else if (out.is_step)
+	} else if (out.is_step) {
 		say_step(v, g, h, &in, &out);
+	} else if (h->has_stats) {
+		/* Planning ahead, it may take a request on in a round that computes nothing. */
+		g->carried_queries += h->stats.prefix.queries;
+		g->carried_hits += h->stats.prefix.hits;
+	}
 	say_preemptions(v, g, h);
 	end_sequences(v, g, &out, h->ts_ns);
 	g->last_ns = h->ts_ns;
