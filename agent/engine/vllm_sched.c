@@ -12,6 +12,7 @@ enum {
 	LIKELY_BUDGET = 2048,	/* tokens per step, if nothing tells: no default is smaller */
 	PATIENCE = 32,		/* steps until a request that nobody else counts is given up ... */
 	GRACE_NS = 1000000000,	/* ... if it is so old: it takes ms from the socket to the scheduler */
+	ARRIVAL_RACE_NS = 5000000,
 };
 
 int vslots_push(struct vslots *v, uint32_t slot)
@@ -417,6 +418,7 @@ static int plan_first(struct vsched *s, struct vseq *seqs, const struct vsched_i
 {
 	struct vsched_in this = *in;
 	uint64_t n = 0, hits = 0;
+	bool unsure = false;
 	int err;
 	int64_t left = vsched_budget(s), taken = taken_by_running(s, seqs), n_aborted;
 	int64_t max = (int64_t)in->running - count_running(s, seqs, in, &n_aborted);
@@ -426,7 +428,7 @@ static int plan_first(struct vsched *s, struct vseq *seqs, const struct vsched_i
 
 	left -= taken > 0 ? taken : 0;
 	for (size_t i = 0; i < s->waiting.n && (int64_t)n < max; i++) {
-		const struct vseq *q = &seqs[s->waiting.v[i]];
+		struct vseq *q = &seqs[s->waiting.v[i]];
 
 		if (q->state != VSEQ_WAITING)
 			continue;
@@ -437,9 +439,13 @@ static int plan_first(struct vsched *s, struct vseq *seqs, const struct vsched_i
 			left -= q->prompt - (cached > 0 ? cached : 0);
 		} else if (left <= 0 || q->prompt - (int64_t)(in->new_hits - hits) <= left) {
 			break;		/* there was room for all of it: it is in the next one */
+		} else if (in->scheduled_ns && q->arrived_ns > in->scheduled_ns) {
+			break;
 		} else {
-			left = 0;	/* a part of it */
+			left = 0;	/* a part of it, if it was in time */
 			hits = in->new_hits;
+			unsure = in->n_rows && q->arrived_ns + ARRIVAL_RACE_NS > in->scheduled_ns;
+			q->guess |= unsure;
 		}
 		n++;
 	}
@@ -448,7 +454,7 @@ static int plan_first(struct vsched *s, struct vseq *seqs, const struct vsched_i
 	this.has_queues = false;	/* they tell of the next step */
 	use_hits(s, in, hits);
 	err = plan(s, seqs, &this, n, 0);
-	s->open = false;
+	s->open = unsure;
 	return err;
 }
 

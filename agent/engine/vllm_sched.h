@@ -84,6 +84,7 @@ struct vsched_in {
 	uint64_t running, waiting;	/* behind this step */
 	uint32_t draft_tokens;	/* speculative ones of this step, in all */
 	uint64_t begin_ns, end_ns;	/* the message before (or what woke the engine), this message */
+	uint64_t scheduled_ns;	/* when it was scheduled, if one that was taken on says so; 0: not said */
 	bool woke;		/* the engine was idle before begin_ns */
 };
 

@@ -218,7 +218,8 @@ static struct vsched_in input_of(struct vllm *v, struct vengine *g, const struct
 	const struct vllm_stats *s = &h->stats;
 	const uint32_t queues = VLLM_STAT_RUNNING | VLLM_STAT_WAITING;
 	struct vsched_in in = { .rows = h->rows.v, .n_rows = h->rows.n, .cut = h->cut,
-				.begin_ns = begin_of_step(v, g, h), .end_ns = h->ts_ns, .woke = g->woke };
+				.begin_ns = begin_of_step(v, g, h), .end_ns = h->ts_ns,
+				.scheduled_ns = h->scheduled_ns, .woke = g->woke };
 
 	if (!h->has_stats)
 		return in;

@@ -61,6 +61,7 @@ def steps(seen, log, budget, k_first=None):
 	say("%d steps, %d of them with a prefill; %d differ from the log; tokens: %d of %d that are certain differ, bounds of "
 		"%d of %d others do not hold; KV use of %d differs" % (j.n, j.n_prefill, len(j.bad), len(j.bad_tokens), j.n_sure,
 		len(j.bad_bounds), j.n_rest, len(j.bad_kv)))
+	say(j.show(j.bad + [pair for pair in j.bad_tokens if pair not in j.bad]))
 	ok = j.n > 100 and j.n <= len(its)
 	if ok and k_first:
 		ok = k_first[0] <= j.first <= k_first[1]

@@ -101,6 +101,30 @@ static void test_async__first_step_after_idleness(void **state)
 	EXPECT(f, "2c0", "p2:50", .run = 1);
 }
 
+/* A second, long one: was it there when the first step was scheduled? */
+static void test_async__first_step_and_a_late_arrival(void **state)
+{
+	struct fixture *f = *state;
+
+	go_async(f);
+	arrive(f, 0, 20);
+	f->now_ns += 2000000;
+	arrive(f, 1, 150);
+	EXPECT(f, "0c0", "p0:20", .run = 2, .fresh = 2, .scheduled = 1000000);
+	EXPECT(f, "0!", "d0:1 p1:99 over0", .run = 1);
+	EXPECT(f, "1!", "p1:51 over1", .run = 0);
+	EXPECT(f, "", "-", .run = 0);
+	arrive(f, 2, 20);
+	arrive(f, 3, 150);
+	EXPECT(f, "2c0", "p2:20 p3:80? open", .run = 2, .fresh = 2, .scheduled = 1000000);
+	EXPECT(f, "2! 3!", "d2:1 p3:70? over2 over3", .run = 0);
+	EXPECT(f, "", "-", .run = 0);
+	arrive(f, 4, 20);
+	arrive(f, 5, 150);
+	EXPECT(f, "4c0", "p4:20 p5:80", .run = 2, .fresh = 2, .scheduled = 8000000);
+	EXPECT(f, "4! 5c0", "d4:1 p5:70 over4", .run = 1);
+}
+
 /* Taken on while the last message of the busy time was under way: that is one of no step. */
 static void test_async__arrival_at_an_empty_round(void **state)
 {
@@ -334,7 +358,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(async__counters_tell_of_the_next_step), T(async__what_stops_is_in_one_step_more),
 		T(async__abort_is_in_two_steps), T(async__preemption),
-		T(async__first_step_after_idleness), T(async__arrival_at_an_empty_round),
+		T(async__first_step_after_idleness),
+		T(async__first_step_and_a_late_arrival), T(async__arrival_at_an_empty_round),
 		T(mode__sync_is_known_by_the_first_short_prompt), T(mode__unknown_is_said),
 		T(mode__async_shows_when_one_stops), T(late__running_ones_are_taken_as_they_show),
 		T(no_counters__rows_alone), T(no_prefix_cache__running_tells),

@@ -47,6 +47,7 @@ struct says {
 	int again, again_hits;
 	int drafted;
 	bool cut;
+	int scheduled;		/* ns behind the message before; 0: not said */
 };
 
 static inline bool is_idle(const struct fixture *f)
@@ -155,6 +156,7 @@ static inline int message(struct fixture *f, uint64_t ns, const char *text, stru
 		.draft_tokens = c.drafted,
 		.has_queues = c.run >= 0, .running = c.run, .waiting = c.wait,
 		.begin_ns = f->last_ns, .end_ns = f->now_ns += ns, .woke = f->woke,
+		.scheduled_ns = c.scheduled ? f->last_ns + c.scheduled : 0,
 	};
 	int err = vsched__step(&f->s, f->seqs, &in, &out);
 
