@@ -346,6 +346,19 @@ static void put_off_aborts(struct vsched *s, struct vseq *seqs, const struct vsc
 	}
 }
 
+/* How many more run than before, at most: those who ended in the step that took them on run no more. */
+static uint64_t count_taken_on(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in)
+{
+	int64_t n_aborted, n = (int64_t)in->running - count_running(s, seqs, in, &n_aborted);
+
+	for (size_t i = 0; i < s->waiting.n; i++) {
+		const struct vseq *q = &seqs[s->waiting.v[i]];
+
+		n += (q->row && in->rows[q->row - 1].finished) || aborted_before(q, in->end_ns);
+	}
+	return n > 0 ? n : 0;
+}
+
 /* Who is in the step: the running ones, and those that the counters say were taken on. */
 static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n_new,
 		uint64_t n_again)
@@ -358,6 +371,13 @@ static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
 	s->plan.n = 0;
 	s->plan_ns = in->begin_ns;
 	s->open = false;
+	if (in->has_queues) {	/* older releases count those, too, that were looked up and found no room */
+		uint64_t most = count_taken_on(s, seqs, in);
+
+		s->has_hits &= n_new + n_again <= most;
+		n_again = n_again < most ? n_again : most;
+		n_new = n_new < most - n_again ? n_new : most - n_again;
+	}
 	if (!err && n_again)
 		err = take_on(s, seqs, in, n_again, VSEQ_PREEMPTED);
 	if (!err && n_new)

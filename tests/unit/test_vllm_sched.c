@@ -51,6 +51,22 @@ static void test_sync__cached_tokens_are_not_computed(void **state)
 	EXPECT(f, "0 1 2c384", "d0:1 d1:1 p2:29", .run = 3);
 }
 
+/* Older releases count one that waits for room in the KV cache in every step. */
+static void test_sync__looked_up_but_not_taken_on(void **state)
+{
+	struct fixture *f = *state;
+
+	two_run(f);
+	arrive(f, 2, 250);
+	EXPECT(f, "0 1", "d0:1 d1:1", .run = 2, .wait = 1, .fresh = 1);
+	EXPECT(f, "0! 1", "d0:1 d1:1 over0", .run = 1, .wait = 1, .fresh = 1);
+	EXPECT(f, "1", "d1:1 p2:99", .run = 2, .fresh = 1);
+	/* one that ends in its first step does not run behind it */
+	arrive(f, 3, 1);
+	EXPECT(f, "1", "d1:1 p2:99", .run = 2, .wait = 1);
+	EXPECT(f, "1 2c0 3!c0", "d1:1 p2:52 p3:1 over3", .run = 2, .fresh = 1);
+}
+
 static void test_sync__speculation_takes_budget(void **state)
 {
 	struct fixture *f = *state;
@@ -301,7 +317,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(sync__chunks_fill_the_budget), T(sync__several_taken_on_in_one_step),
-		T(sync__cached_tokens_are_not_computed), T(sync__speculation_takes_budget),
+		T(sync__cached_tokens_are_not_computed), T(sync__looked_up_but_not_taken_on), T(sync__speculation_takes_budget),
 		T(preempt__computes_again), T(preempt__last_in_first_out),
 		T(preempt__in_the_middle_of_a_prompt), T(preempt__two_come_back_at_once),
 		T(preempt__another_than_thought), T(sync__left_out_is_not_preempted),
