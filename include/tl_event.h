@@ -46,6 +46,20 @@ enum tl_kind {
 	TL_SEQ_PREEMPT = 19,	/* a sequence lost its place and what it had computed */
 	TL_SEQ_POINT = 20,	/* the engine says when a sequence reached a point */
 
+	/* Evidence for who slowed whom: tl_evidence.h. */
+	TL_THREAD = 21,		/* a thread whose doings are recorded */
+	TL_THREAD_SPAN = 22,	/* it waited for a CPU, slept, or ran for long */
+	TL_THROTTLE = 23,	/* a cgroup used up its quota of CPU time */
+	TL_CODE = 24,		/* in which code a thread spent a span on a CPU */
+	TL_SEND_HELD = 25,	/* bytes were written and did not leave at once */
+	TL_SEND_BLOCKED = 26,	/* a peer does not read */
+	TL_DELIVERED = 27,	/* an answer reached a place behind the engine's socket */
+	TL_GPU_STEP = 28,	/* what a device did for one step */
+	TL_GPU_STATE = 29,	/* its clock and its neighbours */
+	TL_GPU_HEALTH = 30,	/* how the collection of GPU records did */
+	TL_CLOCK = 31,		/* a pair of clocks */
+	TL_CLAIM = 32,		/* what another tool says of a request */
+
 	TL_RAW_FIRST = 0x100,
 	TL_RAW_NET = 0x100,	/* bytes read or written on a socket by a target */
 	TL_RAW_SOCK = 0x101,	/* accept, connect, close, shutdown by a target */
@@ -55,6 +69,7 @@ enum tl_kind {
 	TL_RAW_LLAMA_STEP = 0x110, /* one llama_process or llama_decode call */
 	TL_RAW_LLAMA_SEQ_RM = 0x111, /* llama_memory_seq_rm */
 	TL_RAW_LLAMA_TASK = 0x112, /* a task was posted, or launched on a slot */
+	TL_RAW_STACK = 0x130,	/* a sample of a thread's stack */
 };
 
 struct tl_hdr {
@@ -344,6 +359,8 @@ struct tl_seq_preempt {
 	__u32 slot;
 	__u32 lost_tokens;	/* computed, and to be computed again */
 	__u64 resumed_ns;	/* scheduled again; 0: not yet */
+	__u32 for_slot;		/* whose growth took its place, plus 1; 0: the engine does not say */
+	__u32 pad;
 };
 
 enum tl_seq_point_what { TL_POINT_QUEUED = 1, TL_POINT_SCHEDULED = 2 };
@@ -473,6 +490,8 @@ struct tl_raw_llama_task {
 	__s32 parent;		/* LAUNCH: task whose prompt it shares (n > 1), else -1 */
 };
 
+#include "tl_evidence.h"
+
 #define TL_EVENT_MAX (64 * 1024 - 8)	/* bytes; tl_hdr.size is 16 bits */
 
 _Static_assert(sizeof(struct tl_hdr) == 24, "ABI");
@@ -487,7 +506,7 @@ _Static_assert(sizeof(struct tl_req_end) == 48, "ABI");
 _Static_assert(sizeof(struct tl_member) == 16, "ABI");
 _Static_assert(sizeof(struct tl_step) == 40, "ABI");
 _Static_assert(sizeof(struct tl_step_stats) == 24 + 40, "ABI");
-_Static_assert(sizeof(struct tl_seq_preempt) == 40, "ABI");
+_Static_assert(sizeof(struct tl_seq_preempt) == 48, "ABI");
 _Static_assert(sizeof(struct tl_raw_net) == 24 + 40, "ABI");
 _Static_assert(sizeof(struct tl_raw_sock) == 64, "ABI");
 _Static_assert(sizeof(struct tl_raw_llama_step) == 56 + 16 * TL_LLAMA_MAX_RUNS, "ABI");

@@ -69,6 +69,7 @@ void model__free(struct model *m)
 	free(m->by_number);
 	free(m->last_of_conn);
 	free(m->embryos);
+	evidence_free(&m->evidence);
 	free(m);
 }
 
@@ -161,6 +162,8 @@ static void on_self(struct model *m, const struct tl_self *e)
 
 static int dispatch(struct model *m, const struct tl_hdr *ev)
 {
+	int err;
+
 	switch (ev->kind) {
 	case TL_LOST:
 		return on_lost(m, (const void *)ev);
@@ -209,8 +212,9 @@ static int dispatch(struct model *m, const struct tl_hdr *ev)
 		m->v.stop = ((const struct tl_capture_end *)ev)->why;
 		return 0;
 	default:
-		m->v.n_unknown++;
-		return 0;
+		err = evidence_on(&m->evidence, ev);
+		m->v.n_unknown += err == -ENOENT;
+		return err == -ENOENT ? 0 : err;
 	}
 }
 
@@ -247,6 +251,7 @@ int model__finish(struct model *m)
 	if (err)
 		return err;
 	join_points(m);
+	evidence_finish(&m->evidence);
 	m->finished = true;
 	return 0;
 }
@@ -262,4 +267,5 @@ void model__view(const struct model *m, struct model_view *ret)
 	ret->members = m->members;
 	ret->engines = m->engines;
 	ret->lost = m->lost;
+	ret->evidence = &m->evidence;
 }

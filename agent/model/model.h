@@ -12,6 +12,7 @@ struct model_opts {
 };
 
 struct model;
+struct evidence;
 
 struct model *model__new(const struct model_opts *opts);	/* NULL: out of memory */
 void model__free(struct model *m);				/* NULL is fine */
@@ -36,6 +37,7 @@ struct model_view {
 	const struct rec_member *members;
 	const struct rec_engine *engines;
 	const struct rec_lost *lost;
+	const struct evidence *evidence;	/* model/evidence.h; in order once the model is finished */
 	size_t n_requests, n_seqs, n_steps, n_members, n_engines, n_lost;
 	uint64_t n_events;		/* semantic events fed */
 	uint64_t n_lost_events;		/* sum over `lost` */

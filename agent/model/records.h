@@ -104,6 +104,7 @@ extern const char *const join_method_names[];
 struct rec_preemption {
 	uint64_t at_ns, resumed_ns;	/* resumed_ns 0: not in this recording */
 	uint32_t lost_tokens;		/* had been computed */
+	uint32_t for_seq;		/* whose growth took its place, index + 1; 0: not said */
 	uint8_t prov;			/* enum provenance */
 };
 

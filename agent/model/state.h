@@ -3,6 +3,7 @@
 #ifndef TL_MODEL_STATE_H
 #define TL_MODEL_STATE_H
 
+#include "model/evidence.h"
 #include "model/model.h"
 
 /* Where a request number leads. */
@@ -43,6 +44,8 @@ struct model {
 	size_t cap_engines, cap_engine_states;
 	struct rec_lost *lost;
 	size_t cap_lost;
+
+	struct evidence evidence;
 
 	uint32_t *by_number;	/* request number -> index + 1, or one of REQ_* */
 	size_t n_by_number, cap_by_number;

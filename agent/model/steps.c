@@ -133,13 +133,20 @@ static int add_preemption(struct rec_sequence *q, const struct rec_preemption *p
 int step_on_preempt(struct model *m, const struct tl_seq_preempt *e)
 {
 	int err;
-	struct rec_sequence *q = sequence_at(m, e->hdr.tgid, e->slot, &err);
+	struct rec_sequence *q = sequence_at(m, e->hdr.tgid, e->slot, &err), *other = NULL;
+	struct rec_preemption p = { .at_ns = e->hdr.ts_ns, .resumed_ns = e->resumed_ns,
+				    .lost_tokens = e->lost_tokens,
+				    .prov = e->hdr.flags & TL_F_GUESS ? PROV_INFERRED : PROV_REPORTED };
+	uint32_t index = q ? (uint32_t)(q - m->seqs) : 0;
 
 	if (!q)
 		return err;
-	return add_preemption(q, &(struct rec_preemption){
-					 e->hdr.ts_ns, e->resumed_ns, e->lost_tokens,
-					 e->hdr.flags & TL_F_GUESS ? PROV_INFERRED : PROV_REPORTED });
+	if (e->for_slot)
+		other = sequence_at(m, e->hdr.tgid, e->for_slot - 1, &err);
+	if (e->for_slot && !other && err)
+		return err;
+	p.for_seq = other ? (uint32_t)(other - m->seqs) + 1 : 0;
+	return add_preemption(&m->seqs[index], &p);	/* the table may have moved */
 }
 
 /* Of an engine that says nothing of preemptions, its steps do: what was computed before comes again. */

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table: every kind of tl_event.h with its fields. A new kind or field is one row here. */
-#include "base/util.h"
-#include "parse/event.h"
+#include "parse/event_rows.h"
 
 #include <string.h>
 #include <strings.h>
 
 /* ---- names of values ---- */
-
-#define NAMES(list, ...) static const struct event_name list[] = { __VA_ARGS__, { 0, NULL } }
 
 const struct event_name event_common_flags[] = {
 	{ TL_F_TRUNC, "TRUNC" }, { TL_F_GUESS, "GUESS" }, { TL_F_JOINED, "JOINED" }, { 0, NULL },
@@ -68,22 +65,7 @@ NAMES(task_whats, { TL_TASK_POST, "post" }, { TL_TASK_LAUNCH, "launch" },
       { TL_TASK_NEW_ID, "new_id" }, { TL_TASK_RELEASE, "release" },
       { TL_TASK_CANCEL, "cancel" });
 
-/* ---- fields: the type follows from the struct, so that it cannot disagree with it ---- */
-
-#define MEMBER(st, f) (((struct st *)0)->f)
-#define TYPE(st, f) _Generic(MEMBER(st, f),					\
-	__u8: EVENT_U8, __s8: EVENT_S8, __u16: EVENT_U16, __s16: EVENT_S16,	\
-	__u32: EVENT_U32, __s32: EVENT_S32, __u64: EVENT_U64,			\
-	__u16 *: EVENT_U16, char *: EVENT_TEXT, __u8 *: EVENT_BYTES)
-#define ROW(st, f, role, names) \
-	{ #f, offsetof(struct st, f), sizeof(MEMBER(st, f)), TYPE(st, f), role, names }
-
-#define F(st, f) ROW(st, f, EVENT_VALUE, NULL)
-#define F_NAMED(st, f, names) ROW(st, f, EVENT_VALUE, names)
-#define F_BITS(st, f, names) ROW(st, f, EVENT_BITS, names)
-#define F_COUNT(st, f) ROW(st, f, EVENT_COUNT, NULL)
-#define F_PAD(st, f) ROW(st, f, EVENT_PAD, NULL)
-#define F_IMPLIED(st, f) ROW(st, f, EVENT_IMPLIED, NULL)
+/* ---- fields ---- */
 
 static const struct event_field lost_fields[] = {
 	F(tl_lost, n),
@@ -242,6 +224,8 @@ static const struct event_field seq_preempt_fields[] = {
 	F(tl_seq_preempt, slot),
 	F(tl_seq_preempt, lost_tokens),
 	F(tl_seq_preempt, resumed_ns),
+	F(tl_seq_preempt, for_slot),
+	F_PAD(tl_seq_preempt, pad),
 };
 
 static const struct event_field seq_end_fields[] = {
@@ -351,6 +335,13 @@ static const struct event_field raw_llama_task_fields[] = {
 	F(tl_raw_llama_task, parent),
 };
 
+static const struct event_field raw_stack_fields[] = {
+	F(tl_raw_stack, on_cpu_since_ns),
+	F(tl_raw_stack, n_frames),
+	F_PAD(tl_raw_stack, pad),
+	F(tl_raw_stack, ip),
+};
+
 static const struct event_field file_header_fields[] = {
 	F_IMPLIED(tl_file_hdr, magic),
 	F_IMPLIED(tl_file_hdr, hdr_size),
@@ -374,10 +365,6 @@ const struct event_kind event_file_header = {
 
 /* ---- kinds ---- */
 
-#define KIND(number, st, flags, array, size) \
-	{ number, size, #st, st##_fields, ARRAY_SIZE(st##_fields), flags, array }
-#define PLAIN(number, st) KIND(number, st, NULL, NULL, sizeof(struct tl_##st))
-
 static const struct event_kind kinds[] = {
 	PLAIN(TL_LOST, lost),
 	PLAIN(TL_HOST, host),
@@ -399,6 +386,7 @@ static const struct event_kind kinds[] = {
 	KIND(TL_STEP_STATS, step_stats, stats_flags, NULL, sizeof(struct tl_step_stats)),
 	PLAIN(TL_SEQ_PREEMPT, seq_preempt),
 	PLAIN(TL_SEQ_POINT, seq_point),
+	/* TL_THREAD ... TL_CLAIM: event_evidence.c */
 	KIND(TL_RAW_NET, raw_net, net_flags, &data, offsetof(struct tl_raw_net, data)),
 	PLAIN(TL_RAW_SOCK, raw_sock),
 	PLAIN(TL_RAW_TCP_STATE, raw_tcp_state),
@@ -408,14 +396,17 @@ static const struct event_kind kinds[] = {
 	     offsetof(struct tl_raw_llama_step, runs)),
 	PLAIN(TL_RAW_LLAMA_SEQ_RM, raw_llama_seq_rm),
 	PLAIN(TL_RAW_LLAMA_TASK, raw_llama_task),
+	PLAIN(TL_RAW_STACK, raw_stack),
 };
 
 const struct event_kind *event_kind(uint16_t kind)
 {
 	/* semantic kinds have no holes, and replay asks for each event */
-	if (kind - 1u < ARRAY_SIZE(kinds) && kinds[kind - 1u].kind == kind)
+	if (kind - 1u < TL_THREAD - 1u)
 		return &kinds[kind - 1u];
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
+	if (kind - TL_THREAD + 0u < event_n_evidence_kinds)
+		return &event_evidence_kinds[kind - TL_THREAD];
+	for (size_t i = TL_THREAD - 1u; i < ARRAY_SIZE(kinds); i++)
 		if (kinds[i].kind == kind)
 			return &kinds[i];
 	return NULL;
@@ -426,5 +417,8 @@ const struct event_kind *event_kind_by_name(const char *name)
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
 		if (strcasecmp(kinds[i].name, name) == 0)
 			return &kinds[i];
+	for (size_t i = 0; i < event_n_evidence_kinds; i++)
+		if (strcasecmp(event_evidence_kinds[i].name, name) == 0)
+			return &event_evidence_kinds[i];
 	return NULL;
 }

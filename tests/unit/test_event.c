@@ -35,6 +35,18 @@ static size_t size_of(enum tl_kind kind)
 	case TL_STEP_STATS: return sizeof(struct tl_step_stats);
 	case TL_SEQ_POINT: return sizeof(struct tl_seq_point);
 	case TL_SEQ_PREEMPT: return sizeof(struct tl_seq_preempt);
+	case TL_THREAD: return sizeof(struct tl_thread);
+	case TL_THREAD_SPAN: return sizeof(struct tl_thread_span);
+	case TL_THROTTLE: return sizeof(struct tl_throttle);
+	case TL_CODE: return sizeof(struct tl_code);
+	case TL_SEND_HELD: return sizeof(struct tl_send_held);
+	case TL_SEND_BLOCKED: return sizeof(struct tl_send_blocked);
+	case TL_DELIVERED: return sizeof(struct tl_delivered);
+	case TL_GPU_STEP: return sizeof(struct tl_gpu_step);
+	case TL_GPU_STATE: return sizeof(struct tl_gpu_state);
+	case TL_GPU_HEALTH: return sizeof(struct tl_gpu_health);
+	case TL_CLOCK: return sizeof(struct tl_clock);
+	case TL_CLAIM: return sizeof(struct tl_claim);
 	case TL_RAW_NET: return sizeof(struct tl_raw_net);
 	case TL_RAW_SOCK: return sizeof(struct tl_raw_sock);
 	case TL_RAW_TCP_STATE: return sizeof(struct tl_raw_tcp_state);
@@ -43,6 +55,7 @@ static size_t size_of(enum tl_kind kind)
 	case TL_RAW_LLAMA_STEP: return offsetof(struct tl_raw_llama_step, runs);
 	case TL_RAW_LLAMA_SEQ_RM: return sizeof(struct tl_raw_llama_seq_rm);
 	case TL_RAW_LLAMA_TASK: return sizeof(struct tl_raw_llama_task);
+	case TL_RAW_STACK: return sizeof(struct tl_raw_stack);
 	}
 	return 0;
 }

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blame of a whole recording: by mechanism, by pair of victim and culprit, and what if. Pure. */
+#ifndef TL_MODEL_BLAME_SUM_H
+#define TL_MODEL_BLAME_SUM_H
+
+#include "model/blame.h"
+#include "model/summary.h"
+
+struct blame_row {
+	uint64_t ns;		/* in gaps ... */
+	uint64_t ttft_ns;	/* ... and in TTFTs */
+	uint32_t n_gaps, n_victims;	/* gaps it has a part in; requests */
+};
+struct blame_pair {
+	uint32_t victim;	/* index of a request */
+	struct culprit culprit, root;
+	uint8_t mechanism, prov;
+	uint64_t ns, ttft_ns;
+	uint32_t n_gaps;
+	uint64_t max_ns, max_at_ns;	/* its longest part and when that gap began */
+};
+struct blame_what_if {
+	uint8_t without;	/* enum mechanism; N_MECHANISMS: as it was */
+	struct dist tpot, ttft;	/* of all requests, with that mechanism's parts taken out */
+};
+enum { MAX_PAIRS = 100000, MAX_TOP_GAPS = 20, MAX_WHAT_IFS = 8 };
+struct blame_sum {
+	struct blame_row by_mechanism[N_MECHANISMS];	/* own parts included */
+	uint64_t gaps_ns, ttfts_ns;	/* of all gaps, all TTFTs */
+	uint64_t excess_ns;		/* of gaps beyond usual: what was charged to others */
+	uint64_t n_gaps, n_odd_gaps, n_no_baseline;
+	struct blame_pair *pairs;	/* most ns + ttft_ns first */
+	size_t n_pairs;
+	uint64_t n_pairs_not_kept;
+	struct gap top[MAX_TOP_GAPS];	/* most excess first */
+	size_t n_top;
+	struct blame_what_if what_if[MAX_WHAT_IFS + 1];	/* [0] as it was; then by falling gain */
+	size_t n_what_if;
+	uint64_t ruled_out;		/* in all gaps that have an unexplained part */
+};
+/* 0 or -ENOMEM. */
+int blame_sum__new(struct blame *b, const struct model_view *v, struct blame_sum **ret);
+void blame_sum__free(struct blame_sum *s);
+
+#endif
