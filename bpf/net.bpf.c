@@ -58,6 +58,16 @@ static __always_inline bool is_target(__u32 tgid)
 	return target_of(tgid);
 }
 
+/* TCP sockets that carry an engine's own wire, by inode: the agent adds those that were there before, the
+ * programs those on which a target greets as ZMTP does. The oldest makes room. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u64);
+	__type(value, __u8);
+} tcp_wires SEC(".maps");
+__u32 has_tcp_wires;		/* spares the lookup where there are none, which is nearly everywhere */
+
 /* Local ports whose TCP state changes are reported. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -318,8 +328,33 @@ static __always_inline void set_stream_pos(struct tl_raw_net *ev, const struct s
 	ev->stream_pos = out ? BPF_CORE_READ(tcp, write_seq) : BPF_CORE_READ(tcp, copied_seq);
 }
 
+static __always_inline bool is_wire(const struct run *run, const struct sock_id *id)
+{
+	__u64 ino = id->ino;
+
+	if (run->mode == TL_TARGET_ALL)
+		return false;
+	return id->family == AF_UNIX || (has_tcp_wires && bpf_map_lookup_elem(&tcp_wires, &ino));
+}
+
+/* Does what was written begin as each end of a ZMTP connection does (ff, a length below 256, 7f)? Only
+ * the target's own writes are asked: what it reads, a stranger chose. */
+static __always_inline bool is_greeting(const struct scratch *s)
+{
+	return s->head >= 10 && *(__u64 *)s->ev.data == 0xff && s->ev.data[9] == 0x7f;
+}
+
+static __always_inline void add_tcp_wire(const struct sock_id *id)
+{
+	__u64 ino = id->ino;
+	__u8 one = 1;
+
+	bpf_map_update_elem(&tcp_wires, &ino, &one, BPF_ANY);
+	has_tcp_wires = 1;
+}
+
 static __always_inline void send_net(const struct run *run, const struct sock_id *id, const struct io *io,
-				     int fd, __u32 total, __u64 since_ns, bool out)
+				     int fd, __u32 total, __u64 since_ns, bool out, bool wire)
 {
 	__u32 cpu = bpf_get_smp_processor_id(), n;
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &cpu);
@@ -327,8 +362,7 @@ static __always_inline void send_net(const struct run *run, const struct sock_id
 	if (!s)
 		return;
 	s->head = s->tail = 0;
-	s->max_head = run->mode == TL_TARGET_WIRE && id->family == AF_UNIX ? whole_bytes - tail_bytes :
-									     head_bytes;
+	s->max_head = wire ? whole_bytes - tail_bytes : head_bytes;
 	s->ev = (struct tl_raw_net){
 		.hdr = hdr_of(run, 0, TL_RAW_NET, out && since_ns ? since_ns : run->now),
 		.sock = id->ino,
@@ -350,6 +384,11 @@ static __always_inline void send_net(const struct run *run, const struct sock_id
 	else if (!copy_user(io->base, 0, total))
 		s->head = total;
 
+	if (out && !wire && run->mode != TL_TARGET_ALL && is_greeting(s)) {
+		add_tcp_wire(id);
+		if (run->mode == TL_TARGET_HTTP)
+			return;
+	}
 	/* A tail is one only if its end was reached. */
 	if (s->tail != total - cut_of(total, s->max_head, tail_bytes).tail_start)
 		s->tail = 0;
@@ -381,6 +420,7 @@ static __always_inline void io_done(const struct run *run, struct pt_regs *regs,
 	__u64 since_ns = 0, sk = 0;
 	struct sock_id id;
 	struct io io;
+	bool wire;
 
 	if (entry && entry->id == run->id) {
 		since_ns = entry->ns;
@@ -391,7 +431,8 @@ static __always_inline void io_done(const struct run *run, struct pt_regs *regs,
 		return;
 	if (!sock_of_fd(fd, &id))
 		return;
-	if (run->mode == TL_TARGET_HTTP && id.family == AF_UNIX)
+	wire = is_wire(run, &id);
+	if (run->mode == TL_TARGET_HTTP && wire)
 		return;
 	if (ret < 0) {
 		send_sock(run, &id, fd, TL_SOCK_RESET, 0);
@@ -410,7 +451,7 @@ static __always_inline void io_done(const struct run *run, struct pt_regs *regs,
 		io = (struct io){};	/* taken, but not copied */
 	if (sk != (out ? 0 : (__u64)id.sk))
 		since_ns = 0;	/* left behind by another call */
-	send_net(run, &id, &io, fd, ret, since_ns, out);
+	send_net(run, &id, &io, fd, ret, since_ns, out, wire);
 }
 
 /* ---- programs ---- */
@@ -465,11 +506,13 @@ SEC("?tp_btf/sys_enter")
 int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 {
 	struct run run;
+	__u32 *mode;
 
 	if (!NR_WANT_ENTER((__u64)nr))
 		return 0;
 	run.id = bpf_get_current_pid_tgid();
-	if (!is_target(run.id >> 32) || !REGS_64BIT(regs))
+	mode = target_of(run.id >> 32);
+	if (!mode || *mode == TL_TARGET_QUIET || !REGS_64BIT(regs))
 		return 0;
 	run.cell = this_cell();
 	if (!run.cell)
@@ -491,7 +534,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 		return 0;
 	run.id = bpf_get_current_pid_tgid();
 	mode = target_of(run.id >> 32);
-	if (!mode || !REGS_64BIT(regs))
+	if (!mode || *mode == TL_TARGET_QUIET || !REGS_64BIT(regs))
 		return 0;
 	run.mode = *mode;
 	run.cell = this_cell();

@@ -69,6 +69,7 @@ enum tl_kind {
 	TL_RAW_LLAMA_STEP = 0x110, /* one llama_process or llama_decode call */
 	TL_RAW_LLAMA_SEQ_RM = 0x111, /* llama_memory_seq_rm */
 	TL_RAW_LLAMA_TASK = 0x112, /* a task was posted, or launched on a slot */
+	TL_RAW_ZMQ = 0x120,	/* a frame that a target handed to libzmq, or took from it */
 	TL_RAW_STACK = 0x130,	/* a sample of a thread's stack */
 };
 
@@ -393,8 +394,10 @@ struct tl_capture_end {
 
 enum tl_target_mode {		/* which sockets of a process are of interest */
 	TL_TARGET_ALL = 0,
-	TL_TARGET_HTTP = 1,	/* no unix sockets: what they carry is seen at their other end */
-	TL_TARGET_WIRE = 2,	/* unix sockets carry an engine's own wire: its messages are kept whole */
+	TL_TARGET_HTTP = 1,	/* no engine's wire: it is seen at its other end */
+	TL_TARGET_WIRE = 2,	/* an engine's own wire is kept whole: unix sockets, and TCP ones on which ZMTP
+				 * is spoken */
+	TL_TARGET_QUIET = 3,	/* no sockets: probes in the process show its wire */
 };
 
 enum tl_net_flag { TL_NET_POS = 1 };	/* in tl_hdr.flags: stream_pos is known */
@@ -490,6 +493,18 @@ struct tl_raw_llama_task {
 	__s32 parent;		/* LAUNCH: task whose prompt it shares (n > 1), else -1 */
 };
 
+struct tl_raw_zmq {		/* one frame of a ZeroMQ message */
+	struct tl_hdr hdr;	/* IN: the call returned; OUT: it was entered. tid: the thread that called */
+	__u64 sock;		/* address of libzmq's socket: unique in the process while it is open */
+	__u64 total;		/* bytes of the frame */
+	__u32 head;		/* the first of them, in data[] */
+	__u8 dir;		/* enum tl_dir */
+	__u8 has_more;		/* 1: another frame of the same message follows */
+	__u8 unknown;		/* 1: a layout of zmq_msg_t that we do not know: nothing else is true */
+	__u8 pad;
+	__u8 data[];		/* head bytes, then zeros up to size */
+};
+
 #include "tl_evidence.h"
 
 #define TL_EVENT_MAX (64 * 1024 - 8)	/* bytes; tl_hdr.size is 16 bits */
@@ -509,6 +524,7 @@ _Static_assert(sizeof(struct tl_step_stats) == 24 + 40, "ABI");
 _Static_assert(sizeof(struct tl_seq_preempt) == 48, "ABI");
 _Static_assert(sizeof(struct tl_raw_net) == 24 + 40, "ABI");
 _Static_assert(sizeof(struct tl_raw_sock) == 64, "ABI");
+_Static_assert(sizeof(struct tl_raw_zmq) == 48, "ABI");
 _Static_assert(sizeof(struct tl_raw_llama_step) == 56 + 16 * TL_LLAMA_MAX_RUNS, "ABI");
 
 #endif

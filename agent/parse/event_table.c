@@ -273,6 +273,19 @@ static const struct event_field raw_net_fields[] = {
 	F(tl_raw_net, stream_pos),
 };
 
+static const struct event_array frame_data = {
+	"data", 1, TL_EVENT_MAX - sizeof(struct tl_raw_zmq), NULL, 0,
+};
+static const struct event_field raw_zmq_fields[] = {
+	F(tl_raw_zmq, sock),
+	F(tl_raw_zmq, total),
+	F_COUNT(tl_raw_zmq, head),
+	F_NAMED(tl_raw_zmq, dir, dirs),
+	F(tl_raw_zmq, has_more),
+	F(tl_raw_zmq, unknown),
+	F_PAD(tl_raw_zmq, pad),
+};
+
 static const struct event_field raw_sock_fields[] = {
 	F(tl_raw_sock, sock),
 	F(tl_raw_sock, fd),
@@ -392,6 +405,7 @@ static const struct event_kind kinds[] = {
 	PLAIN(TL_RAW_TCP_STATE, raw_tcp_state),
 	PLAIN(TL_RAW_PROC, raw_proc),
 	{ TL_RAW_IO_URING, sizeof(struct tl_hdr), "raw_io_uring", NULL, 0, NULL, NULL },
+	KIND(TL_RAW_ZMQ, raw_zmq, NULL, &frame_data, offsetof(struct tl_raw_zmq, data)),
 	KIND(TL_RAW_LLAMA_STEP, raw_llama_step, NULL, &runs,
 	     offsetof(struct tl_raw_llama_step, runs)),
 	PLAIN(TL_RAW_LLAMA_SEQ_RM, raw_llama_seq_rm),

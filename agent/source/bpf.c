@@ -252,6 +252,17 @@ void src_bpf__del_target(struct src_bpf *s, uint32_t tgid)
 	bpf_engines_detach(s, tgid);
 }
 
+int src_bpf__add_tcp_wire(struct src_bpf *s, uint64_t inode)
+{
+	uint8_t one = 1;
+	int err = bpf_map__update_elem(s->net->maps.tcp_wires, &inode, sizeof(inode), &one, sizeof(one),
+				       BPF_ANY);
+
+	if (!err)
+		__atomic_store_n(&s->net->bss->has_tcp_wires, 1, __ATOMIC_RELEASE);
+	return err;
+}
+
 int src_bpf__watch_port(struct src_bpf *s, uint16_t port)
 {
 	uint8_t one = 1;

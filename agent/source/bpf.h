@@ -31,6 +31,9 @@ int src_bpf__add_target(struct src_bpf *s, uint32_t tgid);
 /* The same with an enum tl_target_mode: which of its sockets are of interest. */
 int src_bpf__add_target_mode(struct src_bpf *s, uint32_t tgid, uint32_t mode);
 void src_bpf__del_target(struct src_bpf *s, uint32_t tgid);
+/* This TCP socket, by inode, carries an engine's own wire: kept whole of a TL_TARGET_WIRE, left alone of a
+ * TL_TARGET_HTTP. Those on which a target greets as ZMTP does are found without being told. */
+int src_bpf__add_tcp_wire(struct src_bpf *s, uint64_t inode);
 /* Report TCP state changes of this local port (conn_open of connections not yet accepted). */
 int src_bpf__watch_port(struct src_bpf *s, uint16_t port);
 
