@@ -2,8 +2,8 @@
 /* The first sentences of a report: how it went, and what the waiting for first tokens was made of. */
 #include "base/units.h"
 #include "base/util.h"
-#include "sink/blame.h"
 #include "sink/text_priv.h"
+#include "sink/who.h"
 
 #include <string.h>
 
@@ -74,7 +74,7 @@ static void worst_text(const struct trace *t, int64_t ttft, char *buf, size_t si
 	else if (part == PART_PREFILL && !t->beside.n)
 		snprintf(what, sizeof(what), "its own prefill");
 	else
-		blame__text(t, (enum part)part, what, sizeof(what));
+		who__text(t, (enum part)part, what, sizeof(what));
 	snprintf(buf, size, "; %s of the worst TTFT (r%u, %s): %s %s",
 		 2 * t->ttft_ns[part] > (uint64_t)ttft ? "most" : "the largest part", t->r->req,
 		 total, share, what);

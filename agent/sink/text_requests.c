@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tables of single requests in the text report: the slowest, and those that failed. */
 #include "base/units.h"
-#include "sink/blame.h"
 #include "sink/notes.h"
 #include "sink/text_priv.h"
+#include "sink/who.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -52,13 +52,13 @@ const char *text_hint(const struct trace *t, char *buf, size_t size)
 	else if (preempted > t->sum_ns[part] && preempted > excess && 10 * preempted > total)
 		hint_preempted(t, preempted, buf, size);
 	else if (excess > t->sum_ns[part] && 10 * excess > total)
-		blame__stretched(t, excess, buf, size);
+		who__stretched(t, excess, buf, size);
 	else if (10 * t->sum_ns[part] < total)
 		snprintf(buf, size, "%zu decode steps of %s", t->n_decode_steps,
 			 units_ns(ms, t->sum_ns[PART_DECODE] /
 					      (t->n_decode_steps ? t->n_decode_steps : 1)));
 	else
-		blame__brief(t, (enum part)part, buf, size);
+		who__brief(t, (enum part)part, buf, size);
 	return buf;
 }
 

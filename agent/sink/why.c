@@ -4,9 +4,9 @@
 #include "base/pct.h"
 #include "base/units.h"
 #include "base/util.h"
-#include "sink/blame.h"
 #include "sink/notes.h"
 #include "sink/wall.h"
+#include "sink/who.h"
 #include "sink/why_priv.h"
 
 #include <errno.h>
@@ -95,7 +95,7 @@ static void name_parts(struct sentence *s, const struct trace *t)
 			append(s, "computing %u tokens again in %zu step%s", t->q->n_again,
 			       t->n_recompute_steps, t->n_recompute_steps == 1 ? "" : "s");
 		else
-			append(s, "%s", blame__text(t, (enum part)part, text, sizeof(text)));
+			append(s, "%s", who__text(t, (enum part)part, text, sizeof(text)));
 	}
 }
 

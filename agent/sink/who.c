@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who else filled a part of a request's time. Names come from the members of the steps in it. */
-#include "sink/blame.h"
+#include "sink/who.h"
 #include "base/units.h"
 #include "sink/notes.h"
 
@@ -20,7 +20,7 @@ static const char *const brief_names[N_PARTS] = {
 	[PART_UNEXPLAINED] = "unexplained",
 };
 
-bool blame__is_crowded(const struct trace *t)
+bool who__is_crowded(const struct trace *t)
 {
 	return 2 * t->crowded_ns > t->sum_ns[PART_PREFILL];
 }
@@ -112,13 +112,13 @@ static void prefill_text(const struct trace *t, char *buf, size_t size)
 	snprintf(buf, size, "prefill of %u tokens in %zu step%s%s%s", t->q->n_prefill, n,
 		 n == 1 ? "" : "s",
 		 !*names		? ""
-		 : !blame__is_crowded(t) ? ", with prefill of "
+		 : !who__is_crowded(t) ? ", with prefill of "
 		 : n == 1		? " that was mostly prefill of "
 					: " that were mostly prefill of ",
 		 names);
 }
 
-const char *blame__text(const struct trace *t, enum part part, char *buf, size_t size)
+const char *who__text(const struct trace *t, enum part part, char *buf, size_t size)
 {
 	char who[NAMES_LEN + 120], had[NAMES_LEN];
 
@@ -149,7 +149,7 @@ const char *blame__text(const struct trace *t, enum part part, char *buf, size_t
 
 /* ---- in a table ---- */
 
-const char *blame__brief(const struct trace *t, enum part part, char *buf, size_t size)
+const char *who__brief(const struct trace *t, enum part part, char *buf, size_t size)
 {
 	uint32_t who = UINT32_MAX, found[MAX_HOLDERS];
 	size_t n = part == PART_WAIT_SLOT ? find_holders(t, found) : 0;
@@ -163,7 +163,7 @@ const char *blame__brief(const struct trace *t, enum part part, char *buf, size_
 			 more, ms);
 		return buf;
 	}
-	if (part == PART_PREFILL && blame__is_crowded(t))
+	if (part == PART_PREFILL && who__is_crowded(t))
 		who = chief(&t->beside);
 	if (part == PART_WAIT_STEP || part == PART_WAIT_QUEUE) {
 		struct wait w;
@@ -183,7 +183,7 @@ const char *blame__brief(const struct trace *t, enum part part, char *buf, size_
 	return buf;
 }
 
-const char *blame__stretched(const struct trace *t, uint64_t excess_ns, char *buf, size_t size)
+const char *who__stretched(const struct trace *t, uint64_t excess_ns, char *buf, size_t size)
 {
 	char ms[UNITS_LEN], names[NAMES_LEN], name[24];
 
