@@ -136,8 +136,10 @@ struct rec_sequence {
 struct rec_member {
 	uint32_t seq;		/* index into the model's sequences */
 	uint32_t n_tokens;
-	uint8_t phase, guess;
 	uint16_t n_out;
+	uint8_t phase;		/* enum tl_phase */
+	uint8_t guess : 1;
+	uint8_t again : 1;	/* of what it had computed before it was preempted */
 };
 struct rec_step {
 	uint64_t t0_ns, t1_ns;

@@ -314,8 +314,10 @@ int step_on_step(struct model *m, const struct tl_step *e)
 			err = add_visit(&m->seqs[seq], &v);
 		if (err || GROW(m->members, m->cap_members, m->v.n_members))
 			return -ENOMEM;
-		m->members[m->v.n_members++] = (struct rec_member){ seq, mem->n_tokens, mem->phase,
-								    v.guess, mem->n_out };
+		m->members[m->v.n_members++] = (struct rec_member){
+			.seq = seq, .n_tokens = mem->n_tokens, .n_out = mem->n_out, .phase = mem->phase,
+			.guess = v.guess, .again = v.again,
+		};
 		st->n_members++;
 	}
 	return 0;

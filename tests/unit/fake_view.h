@@ -202,7 +202,7 @@ static inline void fake_member(struct fake *f, uint32_t seq, char what, uint32_t
 	struct rec_request *r = s->req ? &f->reqs[s->req - 1] : NULL;
 
 	f->members[f->v.n_members++] = (struct rec_member){
-		.seq = seq, .n_tokens = n, .phase = phase, .n_out = n_out,
+		.seq = seq, .n_tokens = n, .phase = phase, .n_out = n_out, .again = again,
 	};
 	st->n_members++;
 	st->n_tokens += n;
