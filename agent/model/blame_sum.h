@@ -14,7 +14,7 @@ struct blame_row {
 struct blame_pair {
 	uint32_t victim;	/* index of a request */
 	struct culprit culprit, root;
-	uint8_t mechanism, prov;
+	uint8_t mechanism, prov;	/* prov: the weakest of its parts */
 	uint64_t ns, ttft_ns;
 	uint32_t n_gaps;
 	uint64_t max_ns, max_at_ns;	/* its longest part and when that gap began */
@@ -27,12 +27,15 @@ enum { MAX_PAIRS = 100000, MAX_TOP_GAPS = 20, MAX_WHAT_IFS = 8 };
 struct blame_sum {
 	struct blame_row by_mechanism[N_MECHANISMS];	/* own parts included */
 	uint64_t gaps_ns, ttfts_ns;	/* of all gaps, all TTFTs */
-	uint64_t excess_ns;		/* of gaps beyond usual: what was charged to others */
-	uint64_t n_gaps, n_odd_gaps, n_no_baseline;
-	struct blame_pair *pairs;	/* most ns + ttft_ns first */
+	uint64_t excess_ns;		/* of gaps beyond usual: what was charged to others ... */
+	uint64_t ttft_excess_ns;	/* ... and of TTFTs; what is unexplained is in both */
+	uint64_t prov_ns[PROV_INFERRED + 1];	/* the two by provenance; lost and unexplained apart */
+	uint64_t n_gaps, n_odd_gaps, n_no_baseline, n_ttfts;
+	uint32_t n_learnt;		/* steps that baselines rest on */
+	struct blame_pair *pairs;	/* most ns + ttft_ns first; parts that are own are in none */
 	size_t n_pairs;
-	uint64_t n_pairs_not_kept;
-	struct gap top[MAX_TOP_GAPS];	/* most excess first */
+	uint64_t n_pairs_not_kept;	/* parts that found no room there */
+	struct gap top[MAX_TOP_GAPS];	/* odd gaps, most excess first; no TTFTs */
 	size_t n_top;
 	struct blame_what_if what_if[MAX_WHAT_IFS + 1];	/* [0] as it was; then by falling gain */
 	size_t n_what_if;
@@ -41,5 +44,27 @@ struct blame_sum {
 /* 0 or -ENOMEM. */
 int blame_sum__new(struct blame *b, const struct model_view *v, struct blame_sum **ret);
 void blame_sum__free(struct blame_sum *s);
+
+/* A part of it; zeros: all. */
+struct blame_selection {
+	uint32_t request;	/* index + 1: only what happened to this one */
+	uint64_t mechanisms;	/* bit i: pairs, top gaps and what-ifs of these only. Sums are of all */
+};
+int blame_sum__select(struct blame *b, const struct model_view *v, const struct blame_selection *sel,
+		      struct blame_sum **ret);
+
+/* Whoever is in pairs, added up: the worst first. Culprits of these mechanisms (bits; 0: all) only;
+ * those of type WHO_NOBODY only if `nobody`. Returns how many are in ret, or -ENOMEM. */
+struct blame_who {
+	struct culprit who;
+	uint64_t ns, ttft_ns;
+	uint32_t n_victims;
+};
+long blame_sum__culprits(const struct blame_sum *s, uint64_t mechanisms, bool nobody,
+			 struct blame_who *ret, size_t max);
+/* The same of victims: who.type is WHO_REQUEST, n_victims 1. */
+long blame_sum__victims(const struct blame_sum *s, struct blame_who *ret, size_t max);
+
+bool culprit_equal(const struct culprit *a, const struct culprit *b);
 
 #endif

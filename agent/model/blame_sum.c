@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Adds up the parts of all gaps and all TTFTs of a recording. */
+#include "model/blame_sum.h"
+#include "base/map.h"
+#include "base/vec.h"
+#include "model/blame_sum_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_REHASH = 16 };	/* keys tried for one pair before it is given up */
+
+struct pair_entry {
+	struct blame_pair p;
+	uint64_t gap;		/* number of the last gap it was in, and how much of that */
+	uint64_t gap_ns;
+};
+
+struct adder {
+	struct blame *b;
+	const struct model_view *v;
+	struct blame_selection sel;
+	struct blame_sum *s;
+	struct map *pairs;
+	struct what_if_input in;
+	/* of the request at hand */
+	uint32_t request;
+	uint64_t ns[N_MECHANISMS], ttft_ns[N_MECHANISMS];
+	uint64_t client_ns;	/* its gaps, where they are between arrivals at the client */
+	/* of all */
+	uint64_t gap;		/* number of the gap at hand, from 1 */
+	bool any_unexplained;
+};
+
+static bool is_blame(uint8_t mechanism)
+{
+	return mechanism < N_MECHANISMS && !mechanism_is_own(mechanism);
+}
+
+static bool is_selected(const struct adder *a, uint8_t mechanism)
+{
+	return is_blame(mechanism) && mechanism != MECH_LOST &&
+	       (!a->sel.mechanisms || a->sel.mechanisms & 1ull << mechanism);
+}
+
+/* ---- pairs ---- */
+
+bool culprit_equal(const struct culprit *a, const struct culprit *b)
+{
+	return a->type == b->type && a->id == b->id && !strcmp(a->name, b->name);
+}
+
+static uint64_t hash_bytes(uint64_t h, const void *p, size_t n)	/* FNV-1a */
+{
+	const uint8_t *at = p;
+
+	while (n--)
+		h = (h ^ *at++) * 0x100000001b3;
+	return h;
+}
+
+static uint64_t hash_culprit(uint64_t h, const struct culprit *c)
+{
+	h = hash_bytes(h, &c->type, sizeof(c->type));
+	h = hash_bytes(h, &c->id, sizeof(c->id));
+	return hash_bytes(h, c->name, strnlen(c->name, sizeof(c->name)));
+}
+
+static bool is_of(const struct blame_pair *p, uint32_t victim, const struct blame_part *part)
+{
+	return p->victim == victim && p->mechanism == part->mechanism &&
+	       culprit_equal(&p->culprit, &part->who) && culprit_equal(&p->root, &part->root);
+}
+
+/* NULL: no room. */
+static struct pair_entry *pair_of(struct adder *a, const struct blame_part *part)
+{
+	uint64_t key = 0xcbf29ce484222325;
+
+	key = hash_bytes(key, &a->request, sizeof(a->request));
+	key = hash_bytes(key, &part->mechanism, sizeof(part->mechanism));
+	key = hash_culprit(hash_culprit(key, &part->who), &part->root);
+	for (int i = 0; i < MAX_REHASH; i++, key = hash_bytes(key, &i, sizeof(i))) {
+		bool is_new;
+		struct pair_entry *e = map__put(a->pairs, key, &is_new);
+
+		if (!e)
+			return NULL;
+		if (is_new)
+			e->p = (struct blame_pair){ .victim = a->request,
+						    .mechanism = part->mechanism,
+						    .culprit = part->who, .root = part->root };
+		if (is_of(&e->p, a->request, part))
+			return e;
+	}
+	return NULL;
+}
+
+static int add_to_pair(struct adder *a, const struct gap *g, const struct blame_part *part)
+{
+	struct pair_entry *e = pair_of(a, part);
+
+	if (!e) {
+		if (!map__is_full(a->pairs))
+			return -ENOMEM;
+		a->s->n_pairs_not_kept++;
+		return 0;
+	}
+	if (e->gap != a->gap) {
+		e->gap = a->gap;
+		e->gap_ns = 0;
+		e->p.n_gaps += g->token != 0;
+	}
+	e->gap_ns += part->ns;
+	if (e->gap_ns > e->p.max_ns) {
+		e->p.max_ns = e->gap_ns;
+		e->p.max_at_ns = g->t0_ns;
+	}
+	e->p.prov = part->prov > e->p.prov ? part->prov : e->p.prov;
+	*(g->token ? &e->p.ns : &e->p.ttft_ns) += part->ns;
+	return 0;
+}
+
+static int longer_pair(const void *x, const void *y)
+{
+	const struct blame_pair *a = x, *b = y;
+	uint64_t na = a->ns + a->ttft_ns, nb = b->ns + b->ttft_ns;
+	int d = (na < nb) - (na > nb);
+
+	if (!d)
+		d = (a->victim > b->victim) - (a->victim < b->victim);
+	if (!d)
+		d = a->mechanism - b->mechanism;
+	if (!d)
+		d = a->culprit.type - b->culprit.type;
+	if (!d)
+		d = (a->culprit.id > b->culprit.id) - (a->culprit.id < b->culprit.id);
+	if (!d)
+		d = strcmp(a->culprit.name, b->culprit.name);
+	if (!d)
+		d = a->root.type - b->root.type;
+	if (!d)
+		d = (a->root.id > b->root.id) - (a->root.id < b->root.id);
+	return d ? d : strcmp(a->root.name, b->root.name);
+}
+
+static int take_pairs(struct adder *a)
+{
+	struct blame_sum *s = a->s;
+
+	s->pairs = malloc((map__len(a->pairs) + 1) * sizeof(*s->pairs));
+	if (!s->pairs)
+		return -ENOMEM;
+	for (const struct pair_entry *e = map__oldest(a->pairs, NULL); e;
+	     e = map__newer(a->pairs, e, NULL))
+		s->pairs[s->n_pairs++] = e->p;
+	qsort(s->pairs, s->n_pairs, sizeof(*s->pairs), longer_pair);
+	return 0;
+}
+
+/* ---- gaps ---- */
+
+static uint64_t blamed_ns(const struct adder *a, const struct gap *g)
+{
+	uint64_t ns = 0;
+
+	for (size_t i = 0; i < g->n_parts; i++)
+		ns += is_selected(a, g->parts[i].mechanism) ? g->parts[i].ns : 0;
+	return ns;
+}
+
+static void copy_gap(struct gap *to, const struct gap *from)
+{
+	memcpy(to, from, offsetof(struct gap, parts) + from->n_parts * sizeof(from->parts[0]));
+	to->n_parts = from->n_parts;
+}
+
+static void add_to_top(struct adder *a, const struct gap *g)
+{
+	struct blame_sum *s = a->s;
+	uint64_t ns = gap_is_odd(g) ? blamed_ns(a, g) : 0;
+	size_t at = s->n_top;
+
+	if (!ns)
+		return;
+	while (at && blamed_ns(a, &s->top[at - 1]) < ns)
+		at--;
+	if (at == MAX_TOP_GAPS)
+		return;
+	if (s->n_top < MAX_TOP_GAPS)
+		s->n_top++;
+	for (size_t i = s->n_top - 1; i > at; i--)
+		copy_gap(&s->top[i], &s->top[i - 1]);
+	copy_gap(&s->top[at], g);
+}
+
+static int add_parts(struct adder *a, const struct gap *g)
+{
+	struct blame_sum *s = a->s;
+	uint64_t seen = 0;
+	int err = 0;
+
+	a->gap++;
+	for (size_t i = 0; i < g->n_parts && !err; i++) {
+		const struct blame_part *part = &g->parts[i];
+		uint8_t m = part->mechanism < N_MECHANISMS ? part->mechanism : MECH_UNEXPLAINED;
+
+		*(g->token ? &s->by_mechanism[m].ns : &s->by_mechanism[m].ttft_ns) += part->ns;
+		s->by_mechanism[m].n_gaps += g->token && !(seen & 1ull << m);
+		seen |= 1ull << m;
+		*(g->token ? &a->ns[m] : &a->ttft_ns[m]) += part->ns;
+		if (!is_blame(m))
+			continue;
+		*(g->token ? &s->excess_ns : &s->ttft_excess_ns) += part->ns;
+		if (m < MECH_LOST && part->prov <= PROV_INFERRED)
+			s->prov_ns[part->prov] += part->ns;
+		if (is_selected(a, m))
+			err = add_to_pair(a, g, part);
+	}
+	if (seen & 1ull << MECH_UNEXPLAINED) {
+		s->ruled_out = a->any_unexplained ? s->ruled_out & g->ruled_out : g->ruled_out;
+		a->any_unexplained = true;
+	}
+	return err;
+}
+
+static int add_gap(void *ctx, const struct gap *g)
+{
+	struct adder *a = ctx;
+	struct blame_sum *s = a->s;
+	uint64_t ns = g->t1_ns - g->t0_ns;
+
+	s->n_gaps++;
+	s->gaps_ns += ns;
+	s->n_odd_gaps += gap_is_odd(g);
+	s->n_no_baseline += !g->usual_ns;
+	if (g->side == GAP_CLIENT)
+		a->client_ns += ns;
+	add_to_top(a, g);
+	return add_parts(a, g);
+}
+
+/* ---- requests ---- */
+
+static int keep_shares(struct adder *a)
+{
+	for (uint8_t m = 0; m < N_MECHANISMS; m++) {
+		struct share *sh;
+
+		if (!a->ns[m] && !a->ttft_ns[m])
+			continue;
+		a->s->by_mechanism[m].n_victims++;
+		if (!is_selected(a, m))
+			continue;
+		sh = vec_push(&a->in.shares, SIZE_MAX / sizeof(*sh));
+		if (!sh)
+			return -ENOMEM;
+		*sh = (struct share){ a->request, m, a->ns[m], a->ttft_ns[m] };
+	}
+	return 0;
+}
+
+static int add_request(struct adder *a, uint32_t request)
+{
+	const struct rec_request *r = &a->v->requests[request];
+	struct as_it_was *was = &a->in.was[request];
+	struct req_metrics m;
+	struct gap ttft;
+	int err;
+
+	a->request = request;
+	memset(a->ns, 0, sizeof(a->ns));
+	memset(a->ttft_ns, 0, sizeof(a->ttft_ns));
+	a->client_ns = 0;
+	request_metrics(a->v, r, &m);
+	err = blame__gaps(a->b, request, add_gap, a);
+	if (err)
+		return err;
+	if (m.tpot_ns >= 0 && r->state != REQ_ERROR) {
+		was->n_tokens = r->output.n - 1;
+		was->span_ns = a->client_ns ? a->client_ns
+					    : r->at_ns[P_LAST_TOKEN_WIRE] -
+						      r->at_ns[P_FIRST_TOKEN_WIRE];
+	}
+	if (blame__ttft(a->b, request, &ttft)) {
+		a->s->n_ttfts++;
+		a->s->ttfts_ns += ttft.t1_ns - ttft.t0_ns;
+		if (r->state != REQ_ERROR)
+			was->ttft_ns = ttft.t1_ns - ttft.t0_ns;
+		err = add_parts(a, &ttft);
+	} else if (m.ttft_ns > 0 && r->state != REQ_ERROR) {
+		was->ttft_ns = (uint64_t)m.ttft_ns;
+	}
+	return err ? err : keep_shares(a);
+}
+
+int blame_sum__select(struct blame *b, const struct model_view *v, const struct blame_selection *sel,
+		      struct blame_sum **ret)
+{
+	struct adder a = { .b = b, .v = v, .sel = *sel };
+	size_t from = sel->request ? sel->request - 1 : 0;
+	size_t to = sel->request ? sel->request : v->n_requests;
+	int err = 0;
+
+	a.s = calloc(1, sizeof(*a.s));
+	a.pairs = map__new(sizeof(struct pair_entry), MAX_PAIRS);
+	a.in.was = calloc(v->n_requests + 1, sizeof(*a.in.was));
+	a.in.n = v->n_requests;
+	if (!a.s || !a.pairs || !a.in.was)
+		err = -ENOMEM;
+	for (size_t i = from; i < to && !err; i++)
+		err = add_request(&a, (uint32_t)i);
+	if (!err) {
+		a.s->n_learnt = blame__n_learnt(b);
+		err = take_pairs(&a);
+	}
+	if (!err)
+		err = add_what_ifs(a.s, &a.in);
+	map__free(a.pairs);
+	free(a.in.was);
+	vec_free(&a.in.shares);
+	if (err)
+		blame_sum__free(a.s);
+	else
+		*ret = a.s;
+	return err;
+}
+
+int blame_sum__new(struct blame *b, const struct model_view *v, struct blame_sum **ret)
+{
+	return blame_sum__select(b, v, &(struct blame_selection){ 0 }, ret);
+}
+
+void blame_sum__free(struct blame_sum *s)
+{
+	if (!s)
+		return;
+	free(s->pairs);
+	free(s);
+}
