@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One HTTP exchange with an LLM: what its bytes mean, as semantic events. */
+#include "base/util.h"
 #include "engine/wire_priv.h"
 
 #include <errno.h>
@@ -84,6 +85,18 @@ static void read_body(struct exchange *x, struct cut_json *ret)
 		ret->data = "";
 }
 
+/* Requests that are no LLM's can keep one waiting. Their paths may name anything: these name nobody. */
+static bool is_plain_path(const char *path)
+{
+	static const char *const plain[] = { "/metrics", "/health", "/tokenize", "/detokenize",
+					     "/v1/models", "/slots", "/props" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(plain); i++)
+		if (!strcmp(path, plain[i]))
+			return true;
+	return false;
+}
+
 void exchange_request_done(struct wire *w, struct conn *c, struct exchange *x)
 {
 	struct tl_req_facts ev = {
@@ -109,6 +122,9 @@ void exchange_request_done(struct wire *w, struct conn *c, struct exchange *x)
 		wire_emit(w, &ev.hdr);
 		if (ev.x_request_id[0] && w->opts.on_id)
 			w->opts.on_id(w->opts.ctx, c->tgid, x->req, ev.x_request_id, false);
+	} else if (is_plain_path(x->head->path)) {
+		memcpy(ev.path, x->head->path, sizeof(ev.path));
+		wire_emit(w, &ev.hdr);
 	}
 	cutbuf__free(&x->text);	/* the text of a prompt is not kept a moment longer */
 	free(x->head);

@@ -68,6 +68,8 @@ void model__free(struct model *m)
 	free(m->lost);
 	free(m->by_number);
 	free(m->last_of_conn);
+	free(m->port_of_conn);
+	free(m->others);
 	free(m->embryos);
 	evidence_free(&m->evidence);
 	free(m);
@@ -177,8 +179,7 @@ static int dispatch(struct model *m, const struct tl_hdr *ev)
 		on_proc(m, (const void *)ev);
 		return 0;
 	case TL_CONN:
-		request_on_conn(m, (const void *)ev);
-		return 0;
+		return request_on_conn(m, (const void *)ev);
 	case TL_REQ_BEGIN:
 		return request_on_begin(m, (const void *)ev);
 	case TL_REQ_FACTS:
@@ -267,5 +268,6 @@ void model__view(const struct model *m, struct model_view *ret)
 	ret->members = m->members;
 	ret->engines = m->engines;
 	ret->lost = m->lost;
+	ret->others = m->others;
 	ret->evidence = &m->evidence;
 }

@@ -37,8 +37,9 @@ struct model_view {
 	const struct rec_member *members;
 	const struct rec_engine *engines;
 	const struct rec_lost *lost;
+	const struct rec_other *others;	/* of n_other_requests, those that are kept; by `req` */
 	const struct evidence *evidence;	/* model/evidence.h; in order once the model is finished */
-	size_t n_requests, n_seqs, n_steps, n_members, n_engines, n_lost;
+	size_t n_requests, n_seqs, n_steps, n_members, n_engines, n_lost, n_others;
 	uint64_t n_events;		/* semantic events fed */
 	uint64_t n_lost_events;		/* sum over `lost` */
 	uint64_t n_unknown;		/* events of kinds that we do not know */

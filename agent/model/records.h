@@ -32,9 +32,10 @@ extern const char *const req_state_names[];
 /* One write that carried at least one event with (what may be) output. */
 struct rec_chunk {
 	uint64_t ts_ns;
-	uint32_t flags;		/* TL_CHUNK_* */
+	uint16_t flags;		/* TL_CHUNK_* */
 	uint16_t write_us;
 	uint16_t n_tokens;	/* said by the chunk; 0: unknown */
+	uint16_t n_before;	/* chunks without a token between the one before and this; saturates */
 };
 
 /* May a chunk with these flags (TL_CHUNK_*) hold a token? Text, reasoning and tool pieces do. An empty piece of
@@ -59,6 +60,9 @@ struct rec_request {
 	uint32_t req;		/* number in the capture, from 1; shown as "r1" */
 	uint32_t conn;
 	uint32_t engine;	/* index into the model's engines */
+	uint32_t tid;		/* the thread that read it, 0: not known */
+	uint16_t peer_port;	/* of its connection, 0: not known */
+	uint16_t n_between;	/* chunks without a token since the last one with */
 	uint8_t state;		/* enum req_state */
 	uint8_t api;		/* enum tl_api */
 	int8_t stream;		/* 1, 0, -1: not known */
@@ -84,6 +88,16 @@ struct rec_request {
 	uint32_t *seqs;		/* indices into the model's sequences */
 	size_t n_seqs, cap_seqs;
 	char path[64], model[64], x_request_id[64], traceparent[56], id[64];
+};
+
+/* A request of another kind (/metrics, /health ...): only who was busy with it, and when. */
+struct rec_other {
+	uint32_t req, conn;
+	uint32_t engine;	/* index into the model's engines */
+	uint32_t tid;		/* the thread that read it, 0: not known */
+	uint16_t peer_port;	/* 0: not known */
+	uint64_t begin_ns, read_ns, end_ns;	/* 0: not seen */
+	char path[32];		/* "" if not known */
 };
 
 /* A sequence's share of one step. */

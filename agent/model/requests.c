@@ -72,6 +72,19 @@ static int set_last_of_conn(struct model *m, uint32_t conn, uint32_t at)
 	return 0;
 }
 
+static int set_port_of_conn(struct model *m, uint32_t conn, uint16_t port)
+{
+	if (is_wild(m, conn))
+		return 0;
+	while (m->n_port_of_conn <= conn) {
+		if (GROW(m->port_of_conn, m->cap_port_of_conn, m->n_port_of_conn))
+			return -ENOMEM;
+		m->port_of_conn[m->n_port_of_conn++] = 0;
+	}
+	m->port_of_conn[conn] = port;
+	return 0;
+}
+
 /* Puts a request among those that are kept. */
 static int keep(struct model *m, const struct rec_request *r)
 {
@@ -122,20 +135,24 @@ static struct rec_request *find_or_raise(struct model *m, uint32_t req, int *ret
 int request_on_begin(struct model *m, const struct tl_req_begin *e)
 {
 	struct rec_request r = {
-		.req = e->req, .conn = e->conn, .api = e->hdr.flags & 0xff, .stream = -1, .n = 1,
+		.req = e->req, .conn = e->conn, .tid = e->hdr.tid, .api = e->hdr.flags & 0xff, .stream = -1, .n = 1,
 		.max_tokens = -1, .reported_slot = -1, .task = -1,
 		.joined_late = e->hdr.flags & TL_F_JOINED,
 	};
 
 	if (!model_engine(m, e->hdr.tgid, &r.engine))
 		return -ENOMEM;
+	if (e->conn < m->n_port_of_conn)
+		r.peer_port = m->port_of_conn[e->conn];
 	if (e->conn_open_ns)
 		set_point(&r, P_CONN_OPEN, e->conn_open_ns, PROV_OBSERVED);
 	if (!r.joined_late) {
 		set_point(&r, P_REQ_FIRST_BYTE, e->hdr.ts_ns, PROV_OBSERVED);
 		if (r.api == TL_API_OTHER) {
 			m->v.n_other_requests++;
-			return set_number(m, r.req, REQ_IS_OTHER);
+			if (set_number(m, r.req, REQ_IS_OTHER))
+				return -ENOMEM;
+			return other_on_begin(m, &r);
 		}
 		return keep(m, &r);
 	}
@@ -149,8 +166,12 @@ int request_on_facts(struct model *m, const struct tl_req_facts *e)
 {
 	struct rec_request *r = request_find(m, e->req);
 
-	if (!r)
+	if (!r) {
+		other_on_facts(m, e);
 		return 0;
+	}
+	if (e->hdr.tid)
+		r->tid = e->hdr.tid;
 	r->api = e->api;
 	/* not said means no, unless it may have been said in bytes that were not captured */
 	r->stream = e->stream < 0 && !(e->hdr.flags & TL_F_TRUNC) ? 0 : e->stream;
@@ -203,14 +224,17 @@ int request_on_chunk(struct model *m, const struct tl_chunk *e)
 		r->finish = TL_FINISH_ERROR;
 	if (e->hdr.flags & TL_CHUNK_DONE)
 		set_last(r, P_DONE, e->hdr.ts_ns);
-	if (!flags_may_be_token(e->hdr.flags))
+	if (!flags_may_be_token(e->hdr.flags)) {
+		r->n_between += r->n_between < UINT16_MAX;
 		return 0;
+	}
 	if (GROW(r->chunks, r->cap_chunks, r->n_chunks))
 		return -ENOMEM;
 	r->chunks[r->n_chunks++] = (struct rec_chunk){
 		e->hdr.ts_ns, e->hdr.flags & 0xffff, e->write_us,
-		e->n_tokens < UINT16_MAX ? e->n_tokens : UINT16_MAX,
+		e->n_tokens < UINT16_MAX ? e->n_tokens : UINT16_MAX, r->n_between,
 	};
+	r->n_between = 0;
 	r->n_tokens_wire += e->n_tokens ? e->n_tokens : 1;
 	if (!r->joined_late)
 		set_point(r, P_FIRST_TOKEN_WIRE, e->hdr.ts_ns, PROV_OBSERVED);
@@ -271,8 +295,10 @@ int request_on_end(struct model *m, const struct tl_req_end *e)
 
 	if (!r) {
 		r = embryo_find(m, e->req);
-		if (!r)
+		if (!r) {
+			other_on_end(m, e);
 			return 0;
+		}
 		/* Joined late and no sign of an LLM until its end: some other exchange. */
 		m->v.n_other_requests++;
 		drop_embryo(m, r);
@@ -291,22 +317,23 @@ int request_on_end(struct model *m, const struct tl_req_end *e)
 	return 0;
 }
 
-void request_on_conn(struct model *m, const struct tl_conn *e)
+int request_on_conn(struct model *m, const struct tl_conn *e)
 {
 	uint32_t at;
 
 	if (e->what == TL_CONN_OPEN) {
 		m->v.n_conns++;
 		m->v.n_conns_open++;
-		return;
+		return set_port_of_conn(m, e->conn, e->peer_port);
 	}
 	if (m->v.n_conns_open)
 		m->v.n_conns_open--;
 	if (e->conn >= m->n_last_of_conn)
-		return;
+		return 0;
 	at = m->last_of_conn[e->conn];
 	if (at)
 		set_point(&m->requests[at - 1], P_CLOSE, e->hdr.ts_ns, PROV_OBSERVED);
+	return 0;
 }
 
 void request_on_submit(struct model *m, const struct tl_seq_link *e)

@@ -44,6 +44,8 @@ struct model {
 	size_t cap_engines, cap_engine_states;
 	struct rec_lost *lost;
 	size_t cap_lost;
+	struct rec_other *others;
+	size_t cap_others;
 
 	struct evidence evidence;
 
@@ -51,6 +53,8 @@ struct model {
 	size_t n_by_number, cap_by_number;
 	uint32_t *last_of_conn;	/* connection number -> index + 1 of its last request */
 	size_t n_last_of_conn, cap_last_of_conn;
+	uint16_t *port_of_conn;	/* connection number -> the peer's port */
+	size_t n_port_of_conn, cap_port_of_conn;
 
 	/* Requests joined late, not yet known to be of an LLM: at most one per connection. */
 	struct rec_request *embryos;
@@ -71,11 +75,16 @@ int request_on_resp(struct model *m, const struct tl_resp_begin *e);
 int request_on_chunk(struct model *m, const struct tl_chunk *e);
 int request_on_usage(struct model *m, const struct tl_usage *e);
 int request_on_end(struct model *m, const struct tl_req_end *e);
-void request_on_conn(struct model *m, const struct tl_conn *e);
+int request_on_conn(struct model *m, const struct tl_conn *e);
 void request_on_submit(struct model *m, const struct tl_seq_link *e);
 /* The kept request with this number, NULL: none. */
 struct rec_request *request_find(struct model *m, uint32_t req);
 void request_finish_all(struct model *m);
+
+/* others.c: requests that are no LLM's. 0 or -ENOMEM */
+int other_on_begin(struct model *m, const struct rec_request *r);
+void other_on_facts(struct model *m, const struct tl_req_facts *e);
+void other_on_end(struct model *m, const struct tl_req_end *e);
 
 /* steps.c: 0 or -ENOMEM */
 int step_on_step(struct model *m, const struct tl_step *e);

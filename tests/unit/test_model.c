@@ -294,7 +294,13 @@ static void test_model__other_exchanges_are_counted(void **state)
 	struct tl_req_begin get = { .hdr = HDR(get, TL_REQ_BEGIN, TL_API_OTHER, 10), .req = 1, .conn = 1 };
 	const struct model_view *v;
 
+	struct tl_conn open = { .hdr = HDR(open, TL_CONN, 0, 5), .conn = 1, .what = TL_CONN_OPEN,
+				.peer_port = 50001 };
+	struct tl_req_facts facts = { .hdr = HDR(facts, TL_REQ_FACTS, 0, 12), .req = 1, .path = "/metrics" };
+
+	FEED(m, open);
 	FEED(m, get);
+	FEED(m, facts);
 	end(m, 1, 20, TL_END_COMPLETE, 200);
 	begin(m, 2, 30, TL_F_JOINED);	/* joined late, no sign of an LLM */
 	end(m, 2, 40, TL_END_COMPLETE, 200);
@@ -302,6 +308,33 @@ static void test_model__other_exchanges_are_counted(void **state)
 	v = finish(m);
 	assert_int_equal(v->n_requests, 0);
 	assert_int_equal(v->n_other_requests, 3);
+	/* whoever waits for the thread that was busy with it wants to know */
+	assert_int_equal(v->n_others, 1);
+	assert_string_equal(v->others[0].path, "/metrics");
+	assert_int_equal(v->others[0].begin_ns, 10);
+	assert_int_equal(v->others[0].read_ns, 12);
+	assert_int_equal(v->others[0].end_ns, 20);
+	assert_int_equal(v->others[0].peer_port, 50001);
+}
+
+/* Who counts an answer's chunks counts all of them: those without a token are remembered by number. */
+static void test_model__counts_chunks_between_tokens(void **state)
+{
+	struct model *m = *state;
+	const struct model_view *v;
+
+	begin(m, 1, 10, 0);
+	chunk(m, 1, 20, TL_CHUNK_ROLE);
+	chunk(m, 1, 30, TL_CHUNK_TEXT);
+	chunk(m, 1, 40, TL_CHUNK_TEXT);
+	chunk(m, 1, 50, TL_CHUNK_OTHER);
+	chunk(m, 1, 60, TL_CHUNK_OTHER);
+	chunk(m, 1, 70, TL_CHUNK_TEXT);
+	v = finish(m);
+	assert_int_equal(v->requests[0].n_chunks, 3);
+	assert_int_equal(v->requests[0].chunks[0].n_before, 1);
+	assert_int_equal(v->requests[0].chunks[1].n_before, 0);
+	assert_int_equal(v->requests[0].chunks[2].n_before, 2);
 }
 
 /* Several prompts in one request, or n by another name: the chunks tell. */
@@ -627,7 +660,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		T(memory_is_the_most_of_all), T(points_and_counts), T(joins_by_counts), T(says_when_it_cannot_tell),
-		T(leaves_strangers_alone), T(counts_must_fit), T(states), T(other_exchanges_are_counted),
+		T(leaves_strangers_alone), T(counts_must_fit), T(states), T(other_exchanges_are_counted), T(counts_chunks_between_tokens),
 		T(answers_are_counted_as_seen), T(facts_that_were_cut_are_unknown),
 		T(aborted_in_a_long_step),
 		T(late_stream_joins_its_slot), T(late_answer_that_is_over_takes_no_slot),

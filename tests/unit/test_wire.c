@@ -466,12 +466,16 @@ static void test_wire__client_side_is_ignored(void **state)
 static void test_wire__other_paths(void **state)
 {
 	struct fixture *f = *state;
-	static const char get[] = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+	static const char get[] = "GET /users/jane HTTP/1.1\r\nHost: x\r\n\r\n";
+	static const char scrape[] = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
 
 	feed_sock(f->w, 5, 500, TL_SOCK_ACCEPT);
 	feed_bytes(f->w, 5, 600, TL_IN, get, sizeof(get) - 1, 4096);
 	assert_non_null(strstr(f->log.text, "begin 1 conn 1 api 0 @600\n"));
 	assert_int_equal(f->log.n_kind[TL_REQ_FACTS], 0);
+	feed_sock(f->w, 6, 700, TL_SOCK_ACCEPT);	/* a path that names nobody */
+	feed_bytes(f->w, 6, 800, TL_IN, scrape, sizeof(scrape) - 1, 4096);
+	assert_int_equal(f->log.n_kind[TL_REQ_FACTS], 1);
 }
 
 static void test_wire__inode_used_again(void **state)
