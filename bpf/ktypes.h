@@ -60,9 +60,27 @@ struct signal_struct {
 	unsigned int flags;
 	int group_exit_code;
 };
+struct kernfs_node {
+	__u64 id;
+};
+struct cgroup {
+	struct kernfs_node *kn;
+};
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+};
+enum cgroup_subsys_id { cpu_cgrp_id = 1 };	/* relocated, too */
+struct css_set {
+	struct cgroup_subsys_state *subsys[12];
+	struct cgroup *dfl_cgrp;
+};
 struct task_struct {
 	int pid, tgid;
 	int exit_code;
+	unsigned int __state;
+	char comm[16];
+	unsigned long maj_flt;
+	struct css_set *cgroups;
 	struct task_struct *group_leader;
 	struct task_struct *real_parent;
 	struct files_struct *files;

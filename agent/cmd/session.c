@@ -9,6 +9,7 @@
 #include "engine/pipeline.h"
 #include "engine/recognise.h"
 #include "source/discover.h"
+#include "source/host.h"
 #include "source/probes.h"
 #include "source/proc.h"
 #include <errno.h>
@@ -39,9 +40,11 @@ struct target {
 struct session {
 	struct session_opts opts;
 	struct src_bpf *bpf;
+	struct host *host;
 	struct pipeline *pipe;
 	struct map *targets;	/* tgid -> struct target */
-	struct emit tap;
+	struct emit tap;	/* of what the kernel says */
+	struct emit feed;	/* of evidence from the host */
 	uint64_t begin_ns, scanned_ns, events, detach_ns;
 	struct src_bpf_cost last_cost;	/* at detach */
 	uint64_t max_rss_bytes;	/* detach gives most of it back */
@@ -152,6 +155,20 @@ static uint32_t mode_of(const struct engine_id *id)
 	return strncmp(id->role, "engine-core", 11) ? TL_TARGET_HTTP : TL_TARGET_WIRE;
 }
 
+/* The threads of every process of a server are followed, also of those that speak on no socket. */
+static int follow_threads(struct session *s, const struct found *f)
+{
+	const struct host_process p = {
+		.tgid = f->facts.pid, .server = f->server, .engine = f->id.engine, .role = f->id.role,
+		.title = f->facts.cmdline ? f->facts.cmdline : "",
+	};
+	int err = host__add(s->host, &p);
+
+	if (err == -E2BIG)
+		log_warn("pid %u: too many processes, its threads are not followed", p.tgid);
+	return err == -E2BIG ? 0 : err;
+}
+
 /* `d`: the engines of this host. */
 static int add_target(struct session *s, const struct discovery *d, const struct found *f, bool asked)
 {
@@ -181,6 +198,9 @@ static int add_target(struct session *s, const struct discovery *d, const struct
 	else
 		ev.tiers = 0;
 	if (err < 0)
+		return err;
+	err = follow_threads(s, f);
+	if (err)
 		return err;
 	t->from_ns = monotonic_ns();
 	if (!rep.steps && rep.missing[0])
@@ -362,7 +382,15 @@ static int take(void *ctx, const struct tl_hdr *ev)
 	}
 	if (s->opts.raw.fn && ev->kind >= TL_RAW_FIRST)
 		err = emit(&s->opts.raw, ev);
-	return err ? err : pipeline__feed(s->pipe, ev);
+	err = err ? err : host__take(s->host, ev, &s->feed);
+	if (err)
+		return err < 0 ? err : 0;
+	return pipeline__feed(s->pipe, ev);
+}
+
+static int feed(void *ctx, const struct tl_hdr *ev)
+{
+	return pipeline__feed(((struct session *)ctx)->pipe, ev);
 }
 
 int session__open(const struct session_opts *opts, struct session **ret)
@@ -378,6 +406,7 @@ int session__open(const struct session_opts *opts, struct session **ret)
 	s->opts = *opts;
 	s->begin_ns = monotonic_ns();
 	s->tap = (struct emit){ take, s };
+	s->feed = (struct emit){ feed, s };
 	s->targets = map__new(sizeof(struct target), MAX_TARGETS);
 	s->pipe = pipeline__new(NULL, &s->opts.out);
 	if (!s->targets || !s->pipe)
@@ -387,6 +416,9 @@ int session__open(const struct session_opts *opts, struct session **ret)
 		log_error("cannot capture: %s", why);
 		goto fail;
 	}
+	err = host__open(s->bpf, &s->host);
+	if (err)
+		goto fail;
 	err = add_targets(s);
 	if (err)
 		goto fail;
@@ -401,6 +433,7 @@ void session__close(struct session *s)
 {
 	if (!s)
 		return;
+	host__close(s->host);
 	src_bpf__close(s->bpf);
 	pipeline__free(s->pipe);
 	map__free(s->targets);
@@ -416,6 +449,8 @@ int session__poll(struct session *s, int timeout_ms)
 {
 	int n = src_bpf__poll(s->bpf, &s->tap, timeout_ms);
 
+	if (n >= 0)
+		n = host__poll(s->host, monotonic_ns(), &s->feed);
 	if (n < 0)
 		return n;
 	if (!s->opts.n_pids && monotonic_ns() - s->scanned_ns > RESCAN_NS) {
@@ -493,7 +528,7 @@ int session__stop(struct session *s, uint32_t why)
 	struct tl_capture_end end = { .hdr = { .size = sizeof(end), .kind = TL_CAPTURE_END },
 				      .why = why };
 	uint64_t t;
-	int err, n;
+	int err, host_err, n;
 
 	/* What the kernel still holds belongs to the capture. */
 	for (int i = 0; i < MAX_LAST_POLLS; i++) {
@@ -503,7 +538,10 @@ int session__stop(struct session *s, uint32_t why)
 	}
 	src_bpf__cost(s->bpf, &s->last_cost);
 	note_memory(s);
+	host_err = host__end(s->host, monotonic_ns(), &s->feed);
 	t = monotonic_ns();
+	host__close(s->host);
+	s->host = NULL;
 	src_bpf__close(s->bpf);
 	s->bpf = NULL;
 	s->detach_ns = monotonic_ns() - t;
@@ -513,5 +551,6 @@ int session__stop(struct session *s, uint32_t why)
 	end.hdr.ts_ns = t;
 	if (!err)
 		err = emit(&s->opts.out, &end.hdr);
+	err = err ? err : host_err;
 	return err ? err : n < 0 ? n : 0;
 }

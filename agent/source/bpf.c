@@ -35,7 +35,7 @@ static uint32_t clamp(uint32_t v, uint32_t dflt, uint32_t max)
 
 static bool system_wide(const struct probe *p)
 {
-	return p->type == PROBE_TRACEPOINT || p->type == PROBE_BTF_TRACEPOINT;
+	return p->family == PROBE_NET && (p->type == PROBE_TRACEPOINT || p->type == PROBE_BTF_TRACEPOINT);
 }
 
 static int set_sizes(struct src_bpf *s)
@@ -301,6 +301,8 @@ void src_bpf__cost(const struct src_bpf *s, struct src_bpf_cost *ret)
 		add_cost(s->net->obj, &c);
 		if (s->llama)
 			add_cost(s->llama->obj, &c);
+		if (s->sched)
+			add_cost(s->sched, &c);
 	}
 	*ret = c;
 }

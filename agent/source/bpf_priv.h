@@ -24,6 +24,7 @@ struct src_bpf {
 	struct src_bpf_opts opts;
 	struct net_bpf *net;
 	struct llama_bpf *llama;	/* NULL until an engine needs it */
+	struct bpf_object *sched;	/* owned by struct host; NULL: none */
 	bool multi;			/* its programs are for multi-uprobe links */
 	struct bpf_link **links;	/* of the system-wide rows, by row; NULL where off */
 	int *row_errs;			/* why a system-wide row is off */

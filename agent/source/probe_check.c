@@ -2,6 +2,7 @@
 /* Tries every probe for a moment, or finds out why it cannot be tried. */
 #include "source/probe_check.h"
 #include "source/bpf_priv.h"
+#include "source/host.h"
 #include "source/probes.h"
 #include "source/sites.h"
 #include "tl_event.h"
@@ -87,6 +88,7 @@ int probe_check(pid_t pid, uint16_t engine, probe_say fn, void *ctx)
 	struct src_bpf_opts opts = { .ring_bytes = RING_BYTES };
 	struct check c = { .engine = engine, .say = fn, .ctx = ctx };
 	struct src_bpf *s;
+	struct host *host;
 	const char *why;
 	int err;
 
@@ -98,9 +100,15 @@ int probe_check(pid_t pid, uint16_t engine, probe_say fn, void *ctx)
 		}
 		return err;
 	}
+	err = host__open(s, &host);
+	if (err) {
+		src_bpf__close(s);
+		return err;
+	}
 	check_system(&c, s);
 	if (pid)
 		check_process(&c, s, pid);
+	host__close(host);
 	src_bpf__close(s);
 	return c.n_ok;
 }

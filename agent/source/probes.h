@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum probe_family { PROBE_NET, PROBE_SCHED };	/* bpf/NAME.bpf.c; user-space rows: NET */
 enum probe_type { PROBE_TRACEPOINT, PROBE_BTF_TRACEPOINT, PROBE_UPROBE, PROBE_URETPROBE };
 
 /* Rows keep their place: bit i of tl_host.probes means row i. */
@@ -22,6 +23,7 @@ struct probe {
 	bool required;		/* without it there is no capture at all */
 	const char *lost_without; /* one clause: what a report misses */
 	uint8_t n_args;		/* user-space probes: arguments that the program reads */
+	uint8_t family;		/* enum probe_family: the file of its program */
 };
 extern const struct probe probes[];
 extern const size_t n_probes;

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Evidence from the host: follows the threads of servers, and finishes what the kernel says of them. */
+#include "source/host.h"
+
+#include "base/str.h"
+#include "source/host_priv.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_PROCESSES = 1024, MAX_THREADS = 16384 };
+/* A wait that timeouts cut into pieces: the thread looks, and waits on. */
+static const uint64_t max_break_ns = 250000, max_held_ns = 50000000;
+
+uint64_t host_now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+int host__open(struct src_bpf *bpf, struct host **ret)
+{
+	struct host *h = calloc(1, sizeof(*h));
+	int err = -ENOMEM;
+
+	if (!h)
+		return err;
+	h->bpf = bpf;
+	h->processes = map__new(sizeof(struct process), MAX_PROCESSES);
+	h->threads = map__new(sizeof(struct thread), MAX_THREADS);
+	h->watches = map__new(sizeof(uint32_t), MAX_THREADS);
+	if (!h->processes || !h->threads || !h->watches)
+		goto fail;
+	err = host_bpf_open(h);
+	if (err)
+		goto fail;
+	*ret = h;
+	return 0;
+fail:
+	host__close(h);
+	return err;
+}
+
+void host__close(struct host *h)
+{
+	if (!h)
+		return;
+	host_bpf_close(h);
+	map__free(h->processes);
+	map__free(h->threads);
+	map__free(h->watches);
+	free(h);
+}
+
+int host__add(struct host *h, const struct host_process *p)
+{
+	struct process *at = map__put(h->processes, p->tgid, NULL);
+
+	if (!at)
+		return map__is_full(h->processes) ? -E2BIG : -ENOMEM;
+	*at = (struct process){ .tgid = p->tgid, .server = p->server, .engine = p->engine,
+				.rank = thread_rank(p->title) };
+	str_copy(at->role, sizeof(at->role), p->role);
+	return host_bpf_follow(h);
+}
+
+void host__del(struct host *h, uint32_t tgid)
+{
+	if (map__del(h->processes, tgid))
+		host_bpf_follow(h);
+}
+
+/* ---- events ---- */
+
+static int release_held(struct thread *t, const struct emit *out)
+{
+	struct tl_thread_span span = t->held;
+
+	if (!span.hdr.size)
+		return 0;
+	t->held.hdr.size = 0;
+	if (span.by_ns > span.hdr.ts_ns - span.since_ns)
+		span.by_ns = span.hdr.ts_ns - span.since_ns;
+	return emit(out, &span.hdr);
+}
+
+static int on_sleep(struct thread *t, const struct tl_thread_span *span, const struct emit *out)
+{
+	bool same = t->held.hdr.size && span->wait == t->held.wait &&
+		    span->since_ns - t->held.hdr.ts_ns < max_break_ns;
+	uint64_t since_ns = same ? t->held.since_ns : span->since_ns;
+	int err = same ? 0 : release_held(t, out);
+
+	t->held = *span;
+	t->held.since_ns = since_ns;
+	/* Nobody woke it: it may look, and wait on. */
+	if (span->wait == TL_WAIT_FUTEX && !span->by_tid)
+		return err;
+	return err ? err : release_held(t, out);
+}
+
+static int on_span(struct host *h, const struct tl_thread_span *span, const struct emit *out)
+{
+	struct thread *t = host_thread(h, span->hdr.tgid, span->hdr.tid);
+	int err;
+
+	if (!t)
+		return emit(out, &span->hdr);
+	err = t->told ? 0 : host_tell_thread(h, span->hdr.tid, t, out);
+	if (err)
+		return err;
+	if (span->state == TL_SPAN_SLEEP)
+		return on_sleep(t, span, out);
+	err = release_held(t, out);
+	return err ? err : emit(out, &span->hdr);
+}
+
+/* What a thread does shows what it is for. */
+static int learn(struct host *h, const struct tl_hdr *ev, bool ran_step, const struct emit *out)
+{
+	struct thread *t = host_thread(h, ev->tgid, ev->tid);
+	struct process *p;
+
+	if (!t || (ran_step ? t->ran_step : t->spoke_http))
+		return 0;
+	t->ran_step |= ran_step;
+	t->spoke_http |= !ran_step;
+	p = map__get(h->processes, ev->tgid);
+	if (ran_step && p) {	/* its helpers show by the CPU time that they take from now on */
+		p->gap_ns = 0;
+		p->next_scan_ns = 0;
+	}
+	return host_judge(h, ev->tid, t, 0, out);
+}
+
+int host__take(struct host *h, const struct tl_hdr *ev, const struct emit *out)
+{
+	int err = 0;
+
+	switch (ev->kind) {
+	case TL_THREAD_SPAN:
+		err = on_span(h, (const void *)ev, out);
+		return err ? err : 1;
+	case TL_RAW_LLAMA_STEP:
+		return learn(h, ev, true, out);
+	case TL_RAW_NET:
+		return learn(h, ev, false, out);
+	case TL_RAW_PROC:
+		if (((const struct tl_raw_proc *)ev)->what == TL_PROC_EXIT)
+			host__del(h, ev->tgid);
+		return 0;
+	default:
+		return 0;
+	}
+}
+
+static int release_old(struct host *h, uint64_t until_ns, const struct emit *out)
+{
+	int err = 0;
+
+	for (struct thread *t = map__oldest(h->threads, NULL); t && !err; t = map__newer(h->threads, t, NULL)) {
+		if (t->held.hdr.size && t->held.hdr.ts_ns < until_ns)
+			err = release_held(t, out);
+	}
+	return err;
+}
+
+int host__poll(struct host *h, uint64_t now_ns, const struct emit *out)
+{
+	int err = release_old(h, now_ns - max_held_ns, out);
+
+	err = err ? err : host_scan(h, now_ns, out);
+	return err ? err : host_bpf_tell_lost(h, now_ns, out);
+}
+
+int host__end(struct host *h, uint64_t now_ns, const struct emit *out)
+{
+	int err = release_old(h, UINT64_MAX, out);
+
+	for (struct process *p = map__oldest(h->processes, NULL); p; p = map__newer(h->processes, p, NULL))
+		p->next_scan_ns = 0;
+	err = err ? err : host_scan(h, now_ns, out);
+	return err ? err : host_bpf_tell_lost(h, now_ns, out);
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loads and attaches the programs that watch the scheduler, and tells them whom to follow. */
+#include "net.skel.h"
+#include "sched.skel.h"
+#include "source/bpf_priv.h"
+#include "source/host_priv.h"
+#include "source/probes.h"
+#include "../../bpf/target_bits.h"
+#include <bpf/btf.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { N_WORDS = N_TARGET_BITS / 64 };
+
+static bool is_mine(size_t row)
+{
+	return probes[row].family == PROBE_SCHED;
+}
+
+/* sched_switch hands over the state of the task that leaves since 5.18. */
+static bool has_prev_state(void)
+{
+	struct btf *btf = btf__load_vmlinux_btf();
+	const struct btf_type *t;
+	bool has = false;
+	int id;
+
+	id = btf ? btf__find_by_name_kind(btf, "btf_trace_sched_switch", BTF_KIND_TYPEDEF) : -ENOENT;
+	t = id > 0 ? btf__type_by_id(btf, id) : NULL;
+	t = t ? btf__type_by_id(btf, t->type) : NULL;		/* a pointer */
+	t = t && btf_is_ptr(t) ? btf__type_by_id(btf, t->type) : NULL;
+	if (t && btf_is_func_proto(t))
+		has = btf_vlen(t) == 5;		/* void *, preempt, prev, next, prev_state */
+	btf__free(btf);
+	return has;
+}
+
+static int set_up(struct host *h, struct sched_bpf *sched)
+{
+	struct net_bpf *net = h->bpf->net;
+	int err;
+
+	sched->rodata->wakeup_bytes = net->rodata->wakeup_bytes;
+	sched->rodata->has_prev_state = has_prev_state();
+	sched->rodata->cpu_cgroup_v1 = h->cgroup_v1;
+	err = bpf_map__reuse_fd(sched->maps.events, bpf_map__fd(net->maps.events));
+	err = err ? err : bpf_map__reuse_fd(sched->maps.cells, bpf_map__fd(net->maps.cells));
+	return err ? err : bpf_map__set_max_entries(sched->maps.cpus, h->bpf->n_cpus);
+}
+
+static int try_load(struct host *h, uint64_t rows)
+{
+	struct sched_bpf *sched = sched_bpf__open();
+	int err;
+
+	if (!sched)
+		return -errno;
+	for (size_t i = 0; i < n_probes; i++) {
+		if (rows >> i & 1)
+			bpf_program__set_autoload(bpf_object__find_program_by_name(sched->obj,
+						  probes[i].prog), true);
+	}
+	err = set_up(h, sched);
+	err = err ? err : sched_bpf__load(sched);
+	if (err)
+		sched_bpf__destroy(sched);
+	else
+		h->sched = sched;
+	return err;
+}
+
+/* All programs; if that fails, those that can be loaded one by one. */
+static int load(struct host *h)
+{
+	uint64_t rows = 0;
+	int err;
+
+	for (size_t i = 0; i < n_probes; i++)
+		rows |= (uint64_t)is_mine(i) << i;
+	err = try_load(h, rows);
+	if (!err)
+		return 0;
+	for (size_t i = 0; i < n_probes; i++) {
+		if (!is_mine(i))
+			continue;
+		err = try_load(h, 1ull << i);
+		sched_bpf__destroy(h->sched);
+		h->sched = NULL;
+		h->bpf->row_errs[i] = err;
+		if (err)
+			rows &= ~(1ull << i);
+	}
+	return rows ? try_load(h, rows) : err;
+}
+
+int host_bpf_open(struct host *h)
+{
+	int err = load(h);
+
+	for (size_t i = 0; i < n_probes; i++) {
+		struct bpf_program *prog;
+
+		if (!is_mine(i))
+			continue;
+		if (err) {
+			h->bpf->row_errs[i] = h->bpf->row_errs[i] ? h->bpf->row_errs[i] : err;
+			continue;
+		}
+		if (h->bpf->row_errs[i])
+			continue;
+		prog = bpf_object__find_program_by_name(h->sched->obj, probes[i].prog);
+		h->bpf->links[i] = bpf_program__attach(prog);
+		if (h->bpf->links[i])
+			h->bpf->on |= 1ull << i;
+		else
+			h->bpf->row_errs[i] = -errno;
+	}
+	h->bpf->sched = h->sched ? h->sched->obj : NULL;
+	return err == -ENOMEM ? err : 0;
+}
+
+void host_bpf_close(struct host *h)
+{
+	for (size_t i = 0; i < n_probes; i++) {
+		if (!is_mine(i))
+			continue;
+		bpf_link__destroy(h->bpf->links[i]);
+		h->bpf->links[i] = NULL;
+	}
+	h->bpf->sched = NULL;
+	sched_bpf__destroy(h->sched);
+}
+
+int host_bpf_follow(struct host *h)
+{
+	uint64_t bits[N_WORDS] = { 0 }, key;
+	uint32_t one = 1, tgid, *prev = NULL;
+	int err = 0;
+
+	if (!h->sched)
+		return 0;
+	for (void *p = map__oldest(h->processes, &key); p && !err; p = map__newer(h->processes, p, &key)) {
+		tgid = key;
+		bits[tgid / 64 % N_WORDS] |= 1ull << (tgid % 64);
+		err = bpf_map__update_elem(h->sched->maps.followed, &tgid, sizeof(tgid), &one, sizeof(one),
+					   BPF_ANY);
+	}
+	/* Those that are gone; the walk begins anew behind a key that was deleted. */
+	while (!bpf_map__get_next_key(h->sched->maps.followed, prev, &tgid, sizeof(tgid))) {
+		prev = &tgid;
+		if (map__get(h->processes, tgid))
+			continue;
+		bpf_map__delete_elem(h->sched->maps.followed, &tgid, sizeof(tgid), 0);
+		prev = NULL;
+	}
+	for (size_t i = 0; i < N_WORDS; i++)
+		__atomic_store_n(&h->sched->bss->followed_bits[i], bits[i], __ATOMIC_RELAXED);
+	return err;
+}
+
+void host_bpf_watch(struct host *h, uint32_t tid, uint32_t watch)
+{
+	uint32_t *asked = map__get(h->watches, tid);
+
+	if (!h->sched || (asked ? *asked == watch : !watch))
+		return;
+	asked = map__put(h->watches, tid, NULL);
+	if (!asked)
+		return;		/* full: that thread is not watched */
+	*asked = watch;
+	bpf_map__update_elem(h->sched->maps.watched, &tid, sizeof(tid), &watch, sizeof(watch), BPF_ANY);
+	__atomic_fetch_add(&h->sched->bss->watch_gen, 1, __ATOMIC_RELEASE);
+}
+
+/* Spans that the programs did not tell: for want of room, or because they were too many. */
+int host_bpf_tell_lost(struct host *h, uint64_t now_ns, const struct emit *out)
+{
+	uint64_t n = h->sched ? __atomic_load_n(&h->sched->bss->n_untold, __ATOMIC_ACQUIRE) : 0;
+	struct tl_lost ev = {
+		.hdr = { sizeof(ev), TL_LOST, 0, 0, 0, now_ns },
+		.n = n - h->n_untold,
+		.where = TL_LOST_SCRATCH,
+		.what = TL_THREAD_SPAN,
+	};
+
+	if (!ev.n)
+		return 0;
+	ev.since_ns = h->sched->bss->untold_first_ns;
+	ev.hdr.ts_ns = h->sched->bss->untold_last_ns;
+	h->sched->bss->untold_first_ns = 0;
+	h->n_untold = n;
+	return emit(out, &ev.hdr);
+}

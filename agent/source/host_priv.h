@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the pieces of the host's evidence share among themselves. */
+#ifndef TL_SOURCE_HOST_PRIV_H
+#define TL_SOURCE_HOST_PRIV_H
+
+#include "base/map.h"
+#include "source/host.h"
+#include "source/host_roles.h"
+#include <stdbool.h>
+
+struct sched_bpf;
+struct bpf_link;
+
+struct process {
+	uint32_t tgid, server;
+	uint16_t engine;
+	int16_t rank;
+	uint64_t cgroup;
+	uint64_t scanned_ns, next_scan_ns, gap_ns;
+	uint64_t engine_cpu_ns;		/* of its thread that runs the steps, between two scans */
+	char role[32];
+	char cgroup_path[96];
+};
+
+struct thread {
+	uint32_t tgid;
+	uint16_t role;			/* enum tl_thread_role */
+	bool told, ran_step, spoke_http, seen;
+	uint64_t cpu_ns, last_cpu_ns;	/* so far, and between the last two scans */
+	char comm[16];
+	struct tl_thread_span held;	/* a sleep that a timeout cut; hdr.size 0: none */
+};
+
+struct host {
+	struct src_bpf *bpf;
+	struct sched_bpf *sched;	/* NULL: none of its programs can be loaded */
+	struct map *processes;		/* tgid -> struct process */
+	struct map *threads;		/* tid -> struct thread */
+	struct map *watches;		/* tid -> uint32_t: what the kernel was asked of it */
+	bool cgroup_v1;
+	uint64_t n_untold;		/* as of the last TL_LOST */
+};
+
+uint64_t host_now_ns(void);
+
+/* host_bpf.c: the programs of bpf/sched.bpf.c */
+int host_bpf_open(struct host *h);
+void host_bpf_close(struct host *h);
+int host_bpf_follow(struct host *h);	/* the processes of h->processes, and no others */
+void host_bpf_watch(struct host *h, uint32_t tid, uint32_t watch);
+int host_bpf_tell_lost(struct host *h, uint64_t now_ns, const struct emit *out);
+
+/* host_threads.c: who they are */
+struct thread *host_thread(struct host *h, uint32_t tgid, uint32_t tid);	/* NULL: not of ours, or no room */
+int host_judge(struct host *h, uint32_t tid, struct thread *t, uint64_t wall_ns, const struct emit *out);
+int host_tell_thread(struct host *h, uint32_t tid, struct thread *t, const struct emit *out);
+int host_scan(struct host *h, uint64_t now_ns, const struct emit *out);
+
+#endif

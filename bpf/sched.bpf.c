@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What threads of the targets wait for: a CPU that others have, a lock, the disk. */
+#include "ktypes.h"
+#include "maps.h"
+#include "target_bits.h"
+#include "watch.h"
+#include "waits_x86_64.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/*
+ * These programs see every switch of the host, with the run queue locked: no allocation here, all
+ * maps are there from the start. Of what concerns no target they look at two numbers and leave.
+ */
+
+/* Set before load. */
+const volatile __u64 min_runnable_ns = 500000;
+const volatile __u64 min_sleep_ns = 1000000;
+const volatile __u64 min_run_ns = 5000000;
+const volatile __u8 has_prev_state = 1;	/* sched_switch hands over the state (since 5.18) */
+const volatile __u8 cpu_cgroup_v1 = 0;	/* which cgroup of a task is meant */
+
+enum {
+	MAX_THREADS = 16384,
+	N_STINTS = 16,
+	MAX_BY = 4,			/* processes that had the CPU in one span and are told apart */
+	SPANS_PER_SECOND = 4000,	/* of a CPU: the ring holds the wire, too */
+	TASK_RUNNING = 0, TASK_UNINTERRUPTIBLE = 2, TASK_DEAD = 0x80, TASK_NOLOAD = 0x400,
+	WAKE_SLACK_NS = 20000,
+	REJOIN_NS = 200000,
+};
+
+/* Processes whose threads are followed, and the bits that spare all others the lookup. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u32);
+} followed SEC(".maps");
+__u64 followed_bits[N_TARGET_BITS / 64];
+
+/* What user space wants to know of a thread besides waits for a CPU: enum watch bits, by tid. Looked up
+ * anew when the generation is another. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u32);
+} watched SEC(".maps");
+__u32 watch_gen;
+
+/* Spans that were not told, for want of room in a map or because they were too many. */
+__u64 n_untold, untold_first_ns, untold_last_ns;
+
+enum where { ON_CPU = 0, ASLEEP = 1, READY = 2 };
+struct thread {
+	__u64 on_ns, off_ns;		/* last switched in and out; 0: not seen */
+	__u64 ready_ns;			/* woken, or taken off its CPU while it wanted to run */
+	__u64 waking_ns;		/* last time that somebody woke it */
+	__u64 run_told_ns;		/* up to here is its running told */
+	__u64 maj_flt;			/* as of the last span */
+	__u64 by_ns, by_cgroup;		/* who woke it */
+	__u32 by_tgid, by_tid;
+	char by_name[16];
+	__u32 gen, watch;		/* enum watch */
+	__u32 queue;			/* CPU in whose n_waiting it is counted, plus 1; 0: in none */
+	__u16 cpu;			/* where it ran last */
+	__u8 where, wait;		/* enum where; enum tl_wait of its sleep */
+	__u8 slept, fault, timed_out, pad[5];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_THREADS);
+	__type(key, __u32);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+/* Somebody's time on a CPU, while a target waited for that CPU. */
+struct stint {
+	__u64 start_ns, end_ns, cgroup;
+	__u32 tgid, tid;
+	char name[16];
+};
+struct cpu {
+	__s32 n_waiting;		/* followed threads that wait for this CPU */
+	__u32 n_stints;			/* so far; the last N_STINTS are kept */
+	__u64 switched_ns;		/* last switch that was looked at */
+	__u64 second_ns;		/* in which n_spans are told */
+	__u32 n_spans, pad;
+	struct stint stints[N_STINTS];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);		/* set before load */
+	__type(key, __u32);
+	__type(value, struct cpu);
+} cpus SEC(".maps");
+
+/* One program run that concerns a target. */
+struct run {
+	__u64 now;
+	struct cell *cell;
+	struct cpu *cpu;
+	__u32 cpu_nr;
+};
+
+static __always_inline bool may_follow(__u32 tgid)
+{
+	return followed_bits[tgid / 64 % (N_TARGET_BITS / 64)] >> (tgid % 64) & 1;
+}
+
+static __always_inline __u64 cgroup_of(struct task_struct *task)
+{
+	struct css_set *set = BPF_CORE_READ(task, cgroups);
+	struct cgroup_subsys_state *css = NULL;
+
+	if (!cpu_cgroup_v1)
+		return BPF_CORE_READ(set, dfl_cgrp, kn, id);
+	bpf_probe_read_kernel(&css, sizeof(css), (void *)set + bpf_core_field_offset(struct css_set, subsys) +
+			      8 * bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id));
+	return BPF_CORE_READ(css, cgroup, kn, id);
+}
+
+static __always_inline void count_untold(__u64 now)
+{
+	if (!untold_first_ns)
+		untold_first_ns = now;
+	untold_last_ns = now;
+	__sync_fetch_and_add(&n_untold, 1);
+}
+
+/* NULL: not of a followed process, or no room. */
+static __always_inline struct thread *thread_of(struct task_struct *task, __u64 now)
+{
+	__u32 tid = task->pid, tgid = task->tgid, *watch;
+	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
+
+	if (!t) {
+		struct thread fresh = {
+			.gen = watch_gen - 1, .where = ON_CPU, .maj_flt = task->maj_flt,
+		};
+
+		if (!bpf_map_lookup_elem(&followed, &tgid))
+			return NULL;
+		bpf_map_update_elem(&threads, &tid, &fresh, BPF_NOEXIST);
+		t = bpf_map_lookup_elem(&threads, &tid);
+		if (!t) {
+			count_untold(now);
+			return NULL;
+		}
+	}
+	if (t->gen != watch_gen) {
+		t->gen = watch_gen;
+		watch = bpf_map_lookup_elem(&watched, &tid);
+		t->watch = watch ? *watch : 0;
+	}
+	return t;
+}
+
+/* ---- who waits for which CPU ---- */
+
+static __always_inline void queue_leave(struct thread *t)
+{
+	__u32 cpu = t->queue - 1;
+	struct cpu *c = t->queue ? bpf_map_lookup_elem(&cpus, &cpu) : NULL;
+
+	if (c)
+		__sync_fetch_and_add(&c->n_waiting, -1);
+	t->queue = 0;
+}
+
+static __always_inline void queue_join(struct thread *t, __u32 cpu)
+{
+	struct cpu *c = bpf_map_lookup_elem(&cpus, &cpu);
+
+	if (!c)
+		return;
+	__sync_fetch_and_add(&c->n_waiting, 1);
+	t->queue = cpu + 1;
+}
+
+/* A stint may have begun before anybody waited and before the last switch that was looked at: its
+ * start is then too early. It is only ever used up to the wait that it overlaps. */
+static __always_inline void log_stint(struct run *run, struct task_struct *prev)
+{
+	struct cpu *c = run->cpu;
+	struct stint *s = &c->stints[c->n_stints++ % N_STINTS];
+
+	s->start_ns = c->switched_ns;
+	s->end_ns = run->now;
+	s->tgid = prev->tgid;
+	s->tid = prev->pid;
+	s->cgroup = s->tid ? cgroup_of(prev) : 0;
+	bpf_probe_read_kernel(s->name, sizeof(s->name), prev->comm);
+}
+
+/* Who had this CPU for most of [since, now]: the index of its last stint, -1: not known. */
+static __always_inline int most_of(const struct cpu *c, __u64 since, __u64 now, __u64 *ret_ns)
+{
+	struct { __u32 tgid, last; __u64 ns; } by[MAX_BY] = {};
+	__u64 best_ns = 0;
+	int best = -1;
+
+	for (__u32 i = 0; i < N_STINTS; i++) {
+		__u32 at = (c->n_stints - 1 - i) % N_STINTS;
+		const struct stint *s = &c->stints[at];
+		__u64 from = s->start_ns > since ? s->start_ns : since;
+		__u64 to = s->end_ns < now ? s->end_ns : now;
+
+		if (to <= from)
+			break;
+		for (int k = 0; k < MAX_BY; k++) {
+			if (by[k].ns && by[k].tgid != s->tgid)
+				continue;
+			if (!by[k].ns)
+				by[k].last = at;
+			by[k].tgid = s->tgid;
+			by[k].ns += to - from;
+			break;
+		}
+	}
+	for (int k = 0; k < MAX_BY; k++) {
+		if (by[k].ns <= best_ns)
+			continue;
+		best_ns = by[k].ns;
+		best = by[k].last;
+	}
+	*ret_ns = best_ns;
+	return best;
+}
+
+/* ---- telling ---- */
+
+static __always_inline bool may_tell(struct run *run)
+{
+	struct cpu *c = run->cpu;
+
+	if (run->now - c->second_ns > 1000000000) {
+		c->second_ns = run->now;
+		c->n_spans = 0;
+	}
+	if (c->n_spans >= SPANS_PER_SECOND) {
+		count_untold(run->now);
+		return false;
+	}
+	c->n_spans++;
+	return true;
+}
+
+static __always_inline struct tl_thread_span span_of(struct task_struct *task, const struct thread *t,
+						     __u16 state, __u64 since, __u64 end)
+{
+	return (struct tl_thread_span){
+		.hdr = { sizeof(struct tl_thread_span), TL_THREAD_SPAN, 0, task->tgid, task->pid, end },
+		.since_ns = since,
+		.state = state,
+		.cpu = t->cpu,
+		.from_cpu = t->cpu,
+	};
+}
+
+static __always_inline __u32 new_faults(struct task_struct *task, struct thread *t)
+{
+	__u64 before = t->maj_flt;
+
+	t->maj_flt = task->maj_flt;
+	return t->maj_flt - before;
+}
+
+static __always_inline void tell(struct run *run, struct tl_thread_span *span)
+{
+	if (may_tell(run))
+		send_event(run->cell, &span->hdr, sizeof(*span));
+}
+
+static __always_inline void tell_sleep(struct run *run, struct task_struct *task, struct thread *t)
+{
+	__u64 since = t->off_ns, end = t->ready_ns;
+	struct tl_thread_span span;
+	bool disk = t->wait == TL_WAIT_DISK, rejoins;
+
+	/* A wait that is cut by timeouts, as that for Python's GIL is: also its short end is told. */
+	rejoins = t->timed_out && t->wait == TL_WAIT_FUTEX && since - t->on_ns < REJOIN_NS;
+	t->timed_out = !t->by_tid;
+	if (end < since + min_sleep_ns && !rejoins)
+		return;
+	if (!disk && !(t->watch & (1u << t->wait)))
+		return;
+	span = span_of(task, t, TL_SPAN_SLEEP, since, end);
+	span.wait = t->wait;
+	span.cpu = run->cpu_nr;
+	span.by_tgid = t->by_tgid;
+	span.by_tid = t->by_tid;
+	span.by_ns = t->by_ns < end - since ? t->by_ns : end - since;
+	span.by_cgroup = t->by_cgroup;
+	__builtin_memcpy(span.by_name, t->by_name, sizeof(span.by_name));
+	span.major_faults = t->fault;
+	tell(run, &span);
+}
+
+static __always_inline void tell_runnable(struct run *run, struct task_struct *task, struct thread *t)
+{
+	struct tl_thread_span span;
+	int at;
+
+	if (run->now < t->ready_ns + min_runnable_ns)
+		return;
+	span = span_of(task, t, TL_SPAN_RUNNABLE, t->ready_ns, run->now);
+	span.cpu = run->cpu_nr;
+	if (span.cpu != span.from_cpu)
+		span.hdr.flags = TL_SPAN_MIGRATED;
+	span.major_faults = new_faults(task, t);
+	at = most_of(run->cpu, t->ready_ns, run->now, &span.by_ns);
+	if (at >= 0 && at < N_STINTS) {
+		const struct stint *s = &run->cpu->stints[at];
+
+		span.by_tgid = s->tgid;
+		span.by_tid = s->tid;
+		span.by_cgroup = s->cgroup;
+		if (s->tid)
+			__builtin_memcpy(span.by_name, s->name, sizeof(span.by_name));
+		else
+			span.hdr.flags |= TL_SPAN_IDLE_CPU;
+	}
+	tell(run, &span);
+}
+
+static __always_inline void tell_run(struct run *run, struct task_struct *task, struct thread *t)
+{
+	__u64 since = t->run_told_ns > t->on_ns ? t->run_told_ns : t->on_ns;
+	struct tl_thread_span span;
+
+	if (!(t->watch & WATCH_RUN) || !t->on_ns || run->now < since + min_run_ns)
+		return;
+	span = span_of(task, t, TL_SPAN_RUN, since, run->now);
+	span.major_faults = new_faults(task, t);
+	t->run_told_ns = run->now;
+	tell(run, &span);
+}
+
+/* ---- programs ---- */
+
+static __always_inline void switched_out(struct run *run, struct task_struct *task, __u32 state)
+{
+	struct thread *t = thread_of(task, run->now);
+	__u32 tid = task->pid;
+
+	if (!t)
+		return;
+	tell_run(run, task, t);
+	if (state & TASK_DEAD) {
+		queue_leave(t);
+		bpf_map_delete_elem(&watched, &tid);
+		bpf_map_delete_elem(&threads, &tid);
+		return;
+	}
+	t->off_ns = run->now;
+	t->cpu = run->cpu_nr;
+	t->slept = state != TASK_RUNNING;
+	if (!t->slept) {
+		t->where = READY;
+		t->ready_ns = run->now;
+		queue_join(t, run->cpu_nr);
+		return;
+	}
+	t->where = ASLEEP;
+	t->by_tid = 0;
+	if (t->watch || (state & TASK_UNINTERRUPTIBLE)) {
+		long nr = SYS_NR((struct pt_regs *)bpf_task_pt_regs(task));
+
+		t->fault = nr == -1;
+		t->wait = (state & TASK_UNINTERRUPTIBLE) && !(state & TASK_NOLOAD) ? TL_WAIT_DISK
+										   : wait_of_syscall(nr);
+	}
+}
+
+static __always_inline void switched_in(struct run *run, struct task_struct *task)
+{
+	struct thread *t = thread_of(task, run->now);
+
+	if (!t)
+		return;
+	queue_leave(t);
+	if (t->off_ns && t->where != ON_CPU) {
+		if (t->where == ASLEEP) {
+			/* It was woken before it was off its CPU. */
+			t->ready_ns = t->waking_ns + WAKE_SLACK_NS > t->off_ns ? t->off_ns : run->now;
+		}
+		if (t->slept)
+			tell_sleep(run, task, t);
+		tell_runnable(run, task, t);
+	}
+	t->where = ON_CPU;
+	t->on_ns = run->now;
+	t->cpu = run->cpu_nr;
+}
+
+SEC("?tp_btf/sched_switch")
+int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	bool out = may_follow(prev->tgid), in = may_follow(next->tgid);
+	struct run run = { .cpu_nr = bpf_get_smp_processor_id() };
+	__u32 state;
+
+	run.cpu = bpf_map_lookup_elem(&cpus, &run.cpu_nr);
+	if (!run.cpu || (!out && !in && run.cpu->n_waiting <= 0))
+		return 0;
+	run.cell = this_cell();
+	if (!run.cell)
+		return 0;
+	run.now = bpf_ktime_get_ns();
+	if (run.cpu->n_waiting > 0)
+		log_stint(&run, prev);
+	run.cpu->switched_ns = run.now;
+	if (out) {
+		state = preempt ? TASK_RUNNING : has_prev_state ? (__u32)ctx[3] : prev->__state;
+		switched_out(&run, prev, state);
+	}
+	if (in)
+		switched_in(&run, next);
+	count_run(run.cell, run.now);
+	return 0;
+}
+
+/* Is it the current task that wakes, and not an interrupt that came while it ran? An interrupt of user
+ * space leaves a negative number; one of a system call shows if it is a call that wakes nobody. */
+static __always_inline bool is_waker(struct task_struct *by, __u8 wait)
+{
+	long nr = SYS_NR((struct pt_regs *)bpf_task_pt_regs(by));
+
+	return wait == TL_WAIT_FUTEX ? wakes_futex(nr) : nr >= 0;
+}
+
+SEC("?tp_btf/sched_waking")
+int BPF_PROG(sched_waking, struct task_struct *task)
+{
+	struct task_struct *by;
+	struct run run = {};
+	struct thread *t, *waker;
+	__u32 by_tid;
+
+	if (!may_follow(task->tgid))
+		return 0;
+	run.cell = this_cell();
+	if (!run.cell)
+		return 0;
+	run.now = bpf_ktime_get_ns();
+	t = thread_of(task, run.now);
+	if (!t)
+		return 0;
+	t->waking_ns = run.now;
+	if (t->where == ASLEEP) {
+		t->where = READY;
+		t->ready_ns = run.now;
+		queue_join(t, t->cpu);
+	}
+	by = bpf_get_current_task_btf();
+	by_tid = by->pid;
+	if (t->watch && by_tid && is_waker(by, t->wait)) {
+		t->by_tgid = by->tgid;
+		t->by_tid = by_tid;
+		t->by_cgroup = 0;
+		waker = may_follow(by->tgid) ? bpf_map_lookup_elem(&threads, &by_tid) : NULL;
+		t->by_ns = waker && waker->on_ns ? run.now - waker->on_ns : 0;
+		bpf_probe_read_kernel(t->by_name, sizeof(t->by_name), by->comm);
+	}
+	count_run(run.cell, run.now);
+	return 0;
+}
+
+SEC("?tp_btf/sched_migrate_task")
+int BPF_PROG(sched_migrate, struct task_struct *task, int to)
+{
+	__u32 tid = task->pid;
+	struct thread *t;
+
+	if (!may_follow(task->tgid))
+		return 0;
+	t = bpf_map_lookup_elem(&threads, &tid);
+	if (!t || !t->queue)
+		return 0;
+	queue_leave(t);
+	queue_join(t, to);
+	return 0;
+}
