@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""S6: somebody behind the engine, or inside its process, holds small chunks until a block is full."""
+from scenario import Recording, Scenario, Server, Who
+
+CHUNK, N = 247, 200
+
+
+def _stream(s, write=None):
+	"""200 chunks: the first at 500, one every 250, the last at 50,250."""
+	r = s.request("R", 0, 64, N, read_done=0.05, submit=0.3)
+	t = s.step(250, 500, r.p(64), write=write)
+	s.decode(t, 99999, 250, r, write=write)
+	return r
+
+
+def _blocks(size):
+	"""How many chunks have left when a block is full or all is over: [(when, n)]."""
+	held, out = 0, []
+	for i in range(1, N + 1):
+		held += CHUNK
+		if held >= size or i == N:
+			out.append((250 + 250 * i, i))
+			held = 0
+	return out
+
+
+def _proxy():
+	rec = Recording()
+	s = Server(rec, delivery=0)
+	r = _stream(s)
+	for i, at in enumerate(r.written):
+		s.delivered(r, at + 0.4, i + 1, "ack", n_bytes=CHUNK * (i + 1))
+	blocks = _blocks(16384)
+	assert [at for at, _ in blocks] == [17000, 33750, 50250]
+	for at, n in blocks:
+		s.delivered(r, at, n, "proxy", name="nginx", n_bytes=CHUNK * n)
+	sc = Scenario("s06_proxy", rec, "a proxy flushes 16 KiB at a time")
+	proxy = Who(("client", "process", "network"), "nginx")
+	sc.ttft(r, 17000, {"proxy_buffer": (proxy, 16500)})
+	# 67 chunks at 17.0 s; the 68th was written at 17.25 and came at 33.75, the 135th 34.0 and 50.25
+	sc.blame(r, "proxy_buffer", proxy, 16500 + 16250)
+	sc.excess[r.id] = 16500 + 16250
+	sc.gaps(r, n=199, p50=0, mean=167)
+	sc.client_side.add(r.id)
+	sc.check("on the engine's side the first token is at 500", lambda report, blame: None
+		 if abs(report["requests"][0]["ttft_ms"] - 500) < 1 else "ttft_ms %r" %
+		 report["requests"][0]["ttft_ms"])
+	sc.expect("blame", r"(?i)proxy")
+	return sc
+
+
+def _middleware():
+	"""The same inside the process: the application yields each chunk, the socket gets 32 KiB at once."""
+	rec = Recording()
+	s = Server(rec, delivery=0)
+	blocks = _blocks(32768)
+	r = _stream(s, write=lambda q, t1: min(at for at, _ in blocks if at >= t1 - 1e-6))
+	for i in range(N):	# the loop is idle between its wakeups
+		s.span(s.front_tid, 251 + 250 * i, 499.9 + 250 * i, "sleep", wait="poll", cpu=1, from_cpu=1)
+	sc = Scenario("s06_middleware", rec, "the server process itself holds 32 KiB")
+	assert [at for at, _ in blocks] == [33500, 50250]
+	sc.blame(r, "app_buffer", None, 50250 - 33500 - 250)
+	sc.excess[r.id] = 50250 - 33500 - 250
+	sc.ttft(r, 33500, {"app_buffer": (None, 33000)})
+	return sc
+
+
+def scenarios():
+	return [_proxy(), _middleware()]

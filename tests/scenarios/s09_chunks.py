@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""S9: chunks that hold several tokens are no stalls; a detokenizer that is saturated is."""
+from scenario import Recording, Scenario, Server, ns
+
+
+def _speculative():
+	rec = Recording()
+	s = Server(rec, delivery=0)
+	r = s.request("R", -0.3, 64, 81, read_done=-0.2, submit=-0.1)
+	t = s.step(0, 100, r.p(64))
+	for i in range(30):
+		t = s.step(t, t + 24, r.spec(4, (3, 3, 2)[i % 3]))
+	# What the other tools' metric would say of it: 24.0, for each chunk.
+	for tool, field in (("bench", "mean_itl_ms"), ("vllm", "inter_token_latency")):
+		rec.add("else", t + 1, "claim", ts=0, req=r.number, metric="itl", value_ns=24000000, tool=tool,
+			field=field, sources=("claims",))
+	sc = Scenario("s09_speculative", rec, "80 tokens in 30 steps of 24: 9.0 per token, not 24")
+	sc.clean = True
+	sc.check("TPOT is 9.0", lambda report, blame: None
+		 if abs(report["requests"][0]["tpot_ms"] - 9.0) < 0.01 else "tpot_ms %r" %
+		 report["requests"][0]["tpot_ms"])
+	sc.claims = {(r.id, "itl"): ("V7", None)}
+	return sc
+
+
+def _detokenizer(name, thread):
+	"""1,024 sequences, a step every 39; one thread turns their outputs into text, 180 for a step's."""
+	rec = Recording()
+	s = Server(rec)
+	n, steps = 1024, 20
+	crowd = [s.request("q%d" % i, -2, 4, steps) for i in range(n)]
+	share = 180 / n
+
+	def write(q, t1):
+		return 39 + 180 * (len(q.written)) + share * (q.number)
+
+	if thread:
+		s.thread("detokenizer", s.api, 111, "detokenizer")
+	for k in range(steps):
+		s.step(39 * k, 39 * (k + 1), *[q.p(4) if k == 0 else q.d for q in crowd], write=write)
+	if thread:
+		s.span(111, 39, 3639, "run", pid=s.api, cpu=4, from_cpu=4)
+		s.code(111, 39, 3639, "detokenizer", "detokenizer.py:decode", pid=s.api)
+	assert abs(crowd[-1].written[-1] - 3639) < 1e-6
+	sc = Scenario(name, rec, "the detokenizer takes 180 for what the engine gives every 39")
+	for q in crowd[:1] + crowd[500:501] + crowd[-1:]:
+		sc.gaps(q, n=19, p50=180, max=180)
+	for q in crowd:
+		sc.blame(q, "detokenizer", None, 19 * (180 - 39), upto=19 * 180)
+		sc.excess[q.id] = 19 * (180 - 39)
+	sc.hard = False
+	sc.never("blame", r"(?i)neighbour|graph miss")
+	return sc
+
+
+def scenarios():
+	return [_speculative(), _detokenizer("s09_detokenizer", True),
+		_detokenizer("s09_detokenizer_unseen", False)]
