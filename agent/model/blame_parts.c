@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parts of a gap: added up by mechanism and culprit, split without losing a nanosecond. */
+#include "model/blame_priv.h"
+
+#include <string.h>
+
+/* Of those that only decode, so many are named; more are a crowd. */
+enum { MAX_NAMED = 8 };
+
+static const struct culprit nobody = { .type = WHO_NOBODY };
+
+void gap_begin(struct gap *g, uint32_t request, uint32_t seq, enum gap_side side, uint32_t token,
+	       uint64_t t0_ns, uint64_t t1_ns)
+{
+	g->request = request;
+	g->seq = seq;
+	g->token = token;
+	g->side = side;
+	g->t0_ns = t0_ns;
+	g->t1_ns = t1_ns;
+	g->usual_ns = 0;
+	g->ruled_out = 0;
+	g->n_parts = 0;
+}
+
+static bool is_same(const struct culprit *a, const struct culprit *b)
+{
+	return a->type == b->type && a->id == b->id && !strcmp(a->name, b->name);
+}
+
+/* The part to add to; when there is no room for another culprit, one of nobody takes it. */
+static struct blame_part *part_for(struct gap *g, enum mechanism m, enum provenance prov,
+				   const struct culprit *who, const struct culprit *root)
+{
+	struct blame_part *like = NULL;
+
+	for (size_t i = 0; i < g->n_parts; i++) {
+		struct blame_part *p = &g->parts[i];
+
+		if (p->mechanism != m)
+			continue;
+		if (p->prov == prov && is_same(&p->who, who) && is_same(&p->root, root))
+			return p;
+		like = p;
+	}
+	/* the last places are kept for mechanisms that have none yet */
+	if (g->n_parts + N_MECHANISMS / 2 < MAX_PARTS || (!like && g->n_parts < MAX_PARTS)) {
+		struct blame_part *p = &g->parts[g->n_parts++];
+
+		*p = (struct blame_part){ 0, (uint8_t)m, (uint8_t)prov, *who, *root };
+		return p;
+	}
+	if (!like)
+		like = &g->parts[MAX_PARTS - 1];
+	like->who = like->root = nobody;
+	return like;
+}
+
+void gap_add(struct gap *g, enum mechanism m, enum provenance prov, uint64_t ns,
+	     const struct culprit *who, const struct culprit *root)
+{
+	if (ns)
+		part_for(g, m, prov, who ? who : &nobody, root ? root : &nobody)->ns += ns;
+}
+
+void gap_add_clues(struct gap *g, const struct clue_list *l, uint64_t *left)
+{
+	for (size_t i = 0; i < l->n && *left; i++) {
+		const struct clue *c = &l->v[i];
+		uint64_t ns = least(c->ns, *left);
+
+		gap_add(g, (enum mechanism)c->mechanism, (enum provenance)c->prov, ns, &c->who, &c->root);
+		*left -= ns;
+	}
+}
+
+struct culprit culprit_of(const struct blame *b, uint32_t seq)
+{
+	uint32_t req = b->v.seqs[seq].req;
+
+	return req ? (struct culprit){ .type = WHO_REQUEST, .id = req - 1 }
+		   : (struct culprit){ .type = WHO_SEQUENCE, .id = seq };
+}
+
+static enum provenance prov_of(const struct rec_member *m)
+{
+	return m->guess ? PROV_INFERRED : PROV_OBSERVED;
+}
+
+static bool counts(const struct rec_member *m, enum tl_phase phase, uint32_t except)
+{
+	return m->phase == phase && m->seq != except && m->n_tokens;
+}
+
+static uint64_t tokens_of(const struct blame *b, uint32_t step, enum tl_phase phase, uint32_t except)
+{
+	const struct rec_step *st = &b->v.steps[step];
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < st->n_members; i++) {
+		const struct rec_member *m = &b->v.members[st->first_member + i];
+
+		n += counts(m, phase, except) ? m->n_tokens : 0;
+	}
+	return n;
+}
+
+static void add_member(struct blame *b, struct gap *g, enum mechanism m, uint64_t ns,
+		       const struct rec_member *mem, uint64_t t_ns)
+{
+	struct culprit who = culprit_of(b, mem->seq), root = nobody;
+	enum provenance prov = prov_of(mem);
+
+	if (m == MECH_PREFILL && mem->again) {
+		const struct preempt_root *p = root_at(b, mem->seq, t_ns);
+
+		m = MECH_RECOMPUTE;
+		if (p && p->root)
+			root = culprit_of(b, p->root - 1);
+		if (p && p->prov > prov)
+			prov = (enum provenance)p->prov;
+	}
+	gap_add(g, m, prov, ns, &who, &root);
+}
+
+/* Shares of what is left by what is left of the weights: the last one gets the rest. */
+static void split(struct blame *b, struct gap *g, enum mechanism m, uint64_t ns, uint32_t step,
+		  enum tl_phase phase, uint32_t except, uint64_t tokens)
+{
+	const struct rec_step *st = &b->v.steps[step];
+
+	for (uint32_t i = 0; i < st->n_members && tokens; i++) {
+		const struct rec_member *mem = &b->v.members[st->first_member + i];
+		uint64_t share;
+
+		if (!counts(mem, phase, except))
+			continue;
+		share = (uint64_t)((unsigned __int128)ns * mem->n_tokens / tokens);
+		add_member(b, g, m, share, mem, st->t1_ns);
+		ns -= share;
+		tokens -= mem->n_tokens;
+	}
+	gap_add(g, m, PROV_OBSERVED, ns, NULL, NULL);
+}
+
+void gap_add_prefill(struct blame *b, struct gap *g, uint64_t ns, uint32_t step, uint32_t except)
+{
+	split(b, g, MECH_PREFILL, ns, step, TL_PREFILL, except,
+	      tokens_of(b, step, TL_PREFILL, except));
+}
+
+void gap_add_members(struct blame *b, struct gap *g, enum mechanism m, uint64_t ns, uint32_t step,
+		     uint32_t except)
+{
+	uint64_t tokens = tokens_of(b, step, TL_PREFILL, except);
+
+	if (tokens)
+		split(b, g, m, ns, step, TL_PREFILL, except, tokens);
+	else if (b->ix.facts[step].n_decode <= MAX_NAMED)
+		split(b, g, m, ns, step, TL_DECODE, except, tokens_of(b, step, TL_DECODE, except));
+	else
+		gap_add(g, m, PROV_OBSERVED, ns, NULL, NULL);
+}
+
+/* What blame looks for itself wherever a gap is joined to steps. */
+static const uint64_t always_looked_for = 1ull << MECH_PREFILL | 1ull << MECH_RECOMPUTE |
+					  1ull << MECH_PREEMPTED | 1ull << MECH_LEFT_OUT;
+
+void gap_end(struct blame *b, struct gap *g, uint32_t engine)
+{
+	uint64_t found = 0;
+
+	for (size_t i = 0; i < g->n_parts; i++) {
+		struct blame_part p = g->parts[i];
+		size_t at = i;
+
+		found |= 1ull << p.mechanism;
+		for (; at && g->parts[at - 1].ns < p.ns; at--)
+			g->parts[at] = g->parts[at - 1];
+		g->parts[at] = p;
+	}
+	if (found & 1ull << MECH_UNEXPLAINED)
+		g->ruled_out = (clues__watched(b->clues, engine) | (g->seq ? always_looked_for : 0)) &
+			       ~found;
+}
+
+bool gap_is_odd(const struct gap *g)
+{
+	uint64_t ns = 0, enough = g->usual_ns / 10;
+
+	for (size_t i = 0; i < g->n_parts; i++)
+		if (!mechanism_is_own((enum mechanism)g->parts[i].mechanism))
+			ns += g->parts[i].ns;
+	return ns > (enough > 500000 ? enough : 500000);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside of blame: what its files share and nobody else sees. */
+#ifndef TL_BLAME_PRIV_H
+#define TL_BLAME_PRIV_H
+
+#include "model/baseline.h"
+#include "model/blame.h"
+#include "model/clues.h"
+
+struct loss {
+	uint64_t since_ns, until_ns;
+};
+
+/* Who is behind a preemption: number k of a sequence's. */
+struct preempt_root {
+	uint32_t seq, k;
+	uint32_t root;		/* sequence, index + 1; 0: not known */
+	uint8_t prov;
+};
+
+/* How long outputs of one engine usually take to their write. */
+struct usual_delivery {
+	uint64_t ns, err_ns;
+	uint32_t n;		/* 0: not known */
+};
+
+/* An output of a sequence on its way: what a step gave, or a token where drafts leave one by one. */
+struct output {
+	uint64_t made_ns;	/* end of its step; 0: joined to none */
+	uint64_t written_ns;	/* 0: nobody wrote it alone */
+	uint64_t client_ns;	/* reached what is behind the socket; 0: nobody says */
+	uint32_t visit;		/* of the sequence */
+	uint32_t token;		/* ordinal of its first token, from 0 */
+	uint32_t chunk;		/* ordinal among the token chunks */
+};
+
+struct holder {			/* of a slot or of room, for so long */
+	uint64_t ns;
+	uint32_t seq;
+};
+
+struct blame {
+	struct model_view v;
+	struct clues *clues;
+	struct baseline *base;
+	struct step_index ix;
+	struct usual_delivery *delivery;	/* by engine of the request */
+	struct loss *losses;			/* by begin; ends never fall */
+	size_t n_losses;
+	struct preempt_root *roots;		/* by seq, k */
+	size_t n_roots;
+	uint32_t *by_begin;			/* sequences with steps: engine after engine, by their first */
+	size_t *first_of;			/* per engine: in by_begin; one more than engines */
+	/* room that is used again, request after request */
+	struct output *outputs;
+	size_t cap_outputs;
+	uint64_t *numbers;
+	size_t cap_numbers;
+	struct holder *holders;
+	size_t cap_holders;
+	struct gap gap;
+};
+
+/* Room for n elements of `size` in *p. 0 or -ENOMEM. */
+int blame_room(void *p, size_t *cap, size_t n, size_t size);
+
+static inline uint64_t less(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+static inline uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+static inline uint64_t most(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* blame_parts.c */
+void gap_begin(struct gap *g, uint32_t request, uint32_t seq, enum gap_side side, uint32_t token,
+	       uint64_t t0_ns, uint64_t t1_ns);
+void gap_add(struct gap *g, enum mechanism m, enum provenance prov, uint64_t ns,
+	     const struct culprit *who, const struct culprit *root);	/* NULL: nobody */
+void gap_end(struct blame *b, struct gap *g, uint32_t engine);	/* order, what was ruled out */
+struct culprit culprit_of(const struct blame *b, uint32_t seq);
+/* Takes clues out of *left in their order until it is used up; with `located` those without a place
+ * are passed over, too. */
+void gap_add_clues(struct gap *g, const struct clue_list *l, uint64_t *left);
+/* Splits ns over those that prefill in a step, by tokens; if nobody does, over those that decode. */
+void gap_add_members(struct blame *b, struct gap *g, enum mechanism m, uint64_t ns, uint32_t step,
+		     uint32_t except);
+/* The same over those that prefill only; what is computed again is MECH_RECOMPUTE, with its root. */
+void gap_add_prefill(struct blame *b, struct gap *g, uint64_t ns, uint32_t step, uint32_t except);
+
+/* blame_root.c */
+int roots_find(struct blame *b);		/* 0 or -ENOMEM */
+/* Had a sequence lost its place before this visit of it (not the first)? *ret NULL: not known to whom. */
+bool parked_before(const struct blame *b, uint32_t seq, size_t visit, const struct preempt_root **ret);
+/* Its last one before a moment; NULL: none. */
+const struct preempt_root *root_at(const struct blame *b, uint32_t seq, uint64_t t_ns);
+
+/* blame_engine.c: the time line of an engine from `at_ns` on */
+struct walk {
+	struct blame *b;
+	struct gap *g;
+	uint32_t seq;
+	uint64_t at_ns;		/* cut up to here */
+	uint64_t end_ns;
+	uint64_t credit_ns;	/* usual time that passed before the gap began: delivery of the token before */
+};
+bool lost_in(const struct blame *b, uint64_t t0_ns, uint64_t t1_ns);
+/* From behind visit `from` (SIZE_MAX: from w->at_ns on) to the end of visit `to`. */
+void cut_visits(struct walk *w, size_t from, size_t to);
+/* Time without a step: `usual` of it is own. */
+void cut_hole(struct walk *w, uint64_t until_ns, uint32_t next_step, enum mechanism own);
+
+/* blame_delivery.c */
+int delivery_learn(struct blame *b);		/* 0 or -ENOMEM */
+void cut_delivery(struct blame *b, struct gap *g, uint64_t t0_ns, uint64_t t1_ns, bool backlog);
+void cut_client(struct blame *b, struct gap *g, uint64_t t0_ns, uint64_t t1_ns, uint64_t usual_ns,
+		bool at_once, uint32_t chunk);
+
+/* blame_outputs.c: what a request gave, output by output, in b->outputs. How many, or -ENOMEM */
+struct answer {
+	uint32_t seq;		/* index + 1, 0: joined to none */
+	enum gap_side side;
+	size_t n;
+	uint64_t usual_ns, err_ns;	/* seq 0: of its gaps; usual_ns 0: too few */
+	uint64_t client_ns;	/* the least from write to client */
+};
+int answer_of(struct blame *b, uint32_t request, struct answer *ret);	/* the one on the wire */
+int answer_of_seq(struct blame *b, uint32_t seq, struct answer *ret);	/* by its steps alone */
+
+#endif

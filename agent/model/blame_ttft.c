@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The time to the first token: read, front end, queue, its own prompt, the first delivery. */
+#include "model/blame_priv.h"
+#include "model/evidence.h"
+#include "model/summary.h"
+
+#include <stdlib.h>
+
+enum { MAX_HOLDERS_NAMED = 16,
+       TINY_NS = 20000,
+       READ_NS = 2000000,	/* a request arrives within this, unless something is wrong */
+       IDLE_NS = 5000000	/* and an idle engine begins within this */ };
+enum { MAX_BEFORE_NS = 60000000000ull };	/* a claim's clock began at most so long before */
+
+/* ---- which sequence ---- */
+
+static uint64_t first_output_ns(const struct blame *b, uint32_t seq, size_t *ret_visit)
+{
+	const struct rec_sequence *q = &b->v.seqs[seq];
+
+	for (size_t i = 0; i < q->n_visits; i++)
+		if (q->visits[i].n_out) {
+			*ret_visit = i;
+			return b->v.steps[q->visits[i].step].t1_ns;
+		}
+	return 0;
+}
+
+/* Of parallel answers the one that computes the prompt; else that with the first token. */
+static uint32_t prompt_seq(const struct blame *b, const struct rec_request *r, size_t *ret_visit)
+{
+	uint64_t first_ns = 0;
+	uint32_t ret = UINT32_MAX;
+
+	for (size_t i = 0; i < r->n_seqs; i++) {
+		const struct rec_sequence *q = &b->v.seqs[r->seqs[i]];
+		size_t visit;
+		uint64_t ns = q->joined_late ? 0 : first_output_ns(b, r->seqs[i], &visit);
+		bool prompt = ret != UINT32_MAX && b->v.seqs[ret].n_prefill;
+
+		if (!ns || (prompt && !q->n_prefill))
+			continue;
+		if (ret == UINT32_MAX || (!prompt && q->n_prefill) || ns < first_ns) {
+			ret = r->seqs[i];
+			first_ns = ns;
+			*ret_visit = visit;
+		}
+	}
+	return ret;
+}
+
+/* ---- behind whom it waited ---- */
+
+/* When a sequence had its place: from its first step to its last. */
+static struct loss life_of(const struct blame *b, uint32_t seq)
+{
+	const struct rec_sequence *q = &b->v.seqs[seq];
+
+	return (struct loss){ b->v.steps[q->visits[0].step].t0_ns,
+			      b->v.steps[q->visits[q->n_visits - 1].step].t1_ns };
+}
+
+static int add_holder(struct blame *b, const struct walk *w, uint64_t until_ns, uint32_t seq, size_t *n)
+{
+	struct loss life = life_of(b, seq);
+	uint64_t from = most(life.since_ns, w->at_ns), until = least(life.until_ns, until_ns);
+
+	if (seq == w->seq || until <= from)
+		return 0;
+	if (blame_room(&b->holders, &b->cap_holders, *n + 1, sizeof(*b->holders)))
+		return -1;
+	b->holders[(*n)++] = (struct holder){ until - from, seq };
+	return 0;
+}
+
+static int by_ns(const void *a, const void *b)
+{
+	const struct holder *x = a, *y = b;
+
+	if (x->ns != y->ns)
+		return x->ns > y->ns ? -1 : 1;
+	return x->seq < y->seq ? -1 : x->seq > y->seq;
+}
+
+/* Where those begin in by_begin whose first step lies behind this place. */
+static size_t begun_behind(const struct blame *b, uint32_t engine, size_t place)
+{
+	size_t lo = b->first_of[engine], hi = b->first_of[engine + 1];
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (b->ix.facts[b->v.seqs[b->by_begin[mid]].visits[0].step].place <= place)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+/* Of one slot per sequence (llama.cpp): who had it. Sequences are in order of their start. */
+static int slot_holders(struct blame *b, const struct walk *w, uint64_t until_ns, size_t *n)
+{
+	const struct rec_sequence *q = &b->v.seqs[w->seq];
+	size_t first = b->first_of[q->engine], at;
+
+	if (b->v.engines[q->engine].e.engine != TL_ENGINE_LLAMA)
+		return 0;
+	for (at = begun_behind(b, q->engine, b->ix.facts[q->visits[0].step].place); at-- > first;) {
+		uint32_t seq = b->by_begin[at];
+
+		if (seq == w->seq || b->v.seqs[seq].slot != q->slot)
+			continue;
+		if (life_of(b, seq).until_ns <= w->at_ns)
+			break;
+		if (add_holder(b, w, until_ns, seq, n))
+			return -1;
+	}
+	return 0;
+}
+
+/* Those that ran when the wait began, and those that were taken on before it. */
+static int room_holders(struct blame *b, const struct walk *w, uint64_t until_ns, size_t *n)
+{
+	uint32_t engine = b->v.seqs[w->seq].engine;
+	size_t place = step_index__after(&b->ix, engine, w->at_ns), at;
+	const struct rec_step *st;
+
+	if (place == b->ix.first[engine + 1])
+		return 0;
+	st = &b->v.steps[b->ix.order[place]];
+	for (uint32_t i = 0; i < st->n_members; i++)
+		if (add_holder(b, w, until_ns, b->v.members[st->first_member + i].seq, n))
+			return -1;
+	at = begun_behind(b, engine, place);
+	for (; at < b->first_of[engine + 1]; at++) {
+		if (life_of(b, b->by_begin[at]).since_ns >= until_ns)
+			break;
+		if (add_holder(b, w, until_ns, b->by_begin[at], n))
+			return -1;
+	}
+	return 0;
+}
+
+/* [at_ns, until] behind those that held its place meanwhile, split by how long each did. */
+static int cut_queue(struct walk *w, uint64_t until_ns)
+{
+	struct blame *b = w->b;
+	uint64_t left = less(until_ns, w->at_ns), weight = 0;
+	size_t n = 0;
+
+	if (!left)
+		return 0;
+	if (slot_holders(b, w, until_ns, &n) || (!n && room_holders(b, w, until_ns, &n)))
+		return -1;
+	for (size_t i = 0; i < n; i++)
+		weight += b->holders[i].ns;
+	if (n)
+		qsort(b->holders, n, sizeof(*b->holders), by_ns);
+	for (size_t i = 0; i < n && i < MAX_HOLDERS_NAMED; i++) {
+		struct culprit who = culprit_of(b, b->holders[i].seq);
+		uint64_t ns = (uint64_t)((unsigned __int128)left * b->holders[i].ns / weight);
+
+		gap_add(w->g, MECH_QUEUE, PROV_INFERRED, ns, &who, NULL);
+		left -= ns;
+		weight -= b->holders[i].ns;
+	}
+	gap_add(w->g, MECH_QUEUE, PROV_INFERRED, left, NULL, NULL);
+	w->at_ns = until_ns;
+	return 0;
+}
+
+/* ---- before its first step ---- */
+
+/* Nothing ran: an engine that sleeps needs a moment to begin. */
+static void cut_idle(struct walk *w, uint64_t until_ns)
+{
+	uint64_t left;
+	struct clue_list l;
+
+	until_ns = least(until_ns, w->end_ns);
+	left = less(until_ns, w->at_ns);
+	if (!left)
+		return;
+	if (left > IDLE_NS && lost_in(w->b, w->at_ns, until_ns)) {
+		gap_add(w->g, MECH_LOST, PROV_NONE, left, NULL, NULL);
+		left = 0;
+	}
+	if (left > TINY_NS) {
+		clues__engine(w->b->clues, w->b->v.seqs[w->seq].engine, w->at_ns, until_ns, &l);
+		gap_add_clues(w->g, &l, &left);
+	}
+	gap_add(w->g, left > IDLE_NS ? MECH_UNEXPLAINED : MECH_OWN_FRONT,
+		left > IDLE_NS ? PROV_NONE : PROV_OBSERVED, left, NULL, NULL);
+	w->at_ns = until_ns;
+}
+
+/* From when the engine has it to its first step: the step under way, then the steps without it. */
+static int cut_wait(struct walk *w)
+{
+	struct blame *b = w->b;
+	const struct rec_sequence *q = &b->v.seqs[w->seq];
+	size_t place = step_index__after(&b->ix, q->engine, w->at_ns);
+	size_t own = b->ix.facts[q->visits[0].step].place;
+	struct step_span at, first = step_index__span(&b->ix, q->visits[0].step);
+	uint64_t last_end;
+
+	if (place >= own) {
+		cut_idle(w, first.t0_ns);
+		return 0;
+	}
+	at = step_index__span(&b->ix, b->ix.order[place]);
+	if (at.t0_ns < w->at_ns) {
+		uint64_t until = least(at.t1_ns, w->end_ns);
+
+		gap_add_members(b, w->g, MECH_STEP_WAIT, less(until, w->at_ns), b->ix.order[place],
+				w->seq);
+		w->at_ns = most(w->at_ns, until);
+		place++;
+	} else {
+		cut_idle(w, at.t0_ns);
+	}
+	last_end = least(first.hole_ns, w->end_ns);
+	if (place < own && last_end > w->at_ns) {
+		if (lost_in(b, w->at_ns, last_end)) {
+			gap_add(w->g, MECH_LOST, PROV_NONE, last_end - w->at_ns, NULL, NULL);
+			w->at_ns = last_end;
+		} else if (cut_queue(w, last_end)) {
+			return -1;
+		}
+	}
+	cut_hole(w, first.t0_ns, q->visits[0].step, MECH_OWN_PREFILL);
+	return 0;
+}
+
+/* The front end: what evidence says of it, the rest is its own, up to `max`. */
+static void cut_front(struct walk *w, uint64_t until_ns, uint64_t max_ns)
+{
+	uint32_t engine = w->b->v.requests[w->g->request].engine;
+	uint64_t left;
+	struct clue_list l;
+
+	until_ns = least(until_ns, w->end_ns);
+	left = less(until_ns, w->at_ns);
+	if (!left)
+		return;
+	if (left > TINY_NS) {
+		clues__front(w->b->clues, engine, w->at_ns, until_ns, w->g->request, &l);
+		gap_add_clues(w->g, &l, &left);
+	}
+	if (left > max_ns)
+		gap_add(w->g, lost_in(w->b, w->at_ns, until_ns) ? MECH_LOST : MECH_UNEXPLAINED, PROV_NONE,
+			left, NULL, NULL);
+	else
+		gap_add(w->g, MECH_OWN_FRONT, PROV_OBSERVED, left, NULL, NULL);
+	w->at_ns = until_ns;
+}
+
+/* ---- the whole ---- */
+
+/* When a gateway says that its own clock began, if that is before the first byte came here. */
+static uint64_t claimed_begin(const struct blame *b, const struct rec_request *r, uint64_t first_ns)
+{
+	const struct evidence *e = b->v.evidence;
+	size_t lo = 0, hi = e ? e->claims.n : 0;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (e->claims.v[mid].req < r->req)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	for (; e && lo < e->claims.n && e->claims.v[lo].req == r->req; lo++) {
+		const struct tl_claim *c = &e->claims.v[lo];
+
+		if (c->metric == TL_CLAIM_TTFT && c->hdr.ts_ns && c->hdr.ts_ns < first_ns &&
+		    first_ns - c->hdr.ts_ns < MAX_BEFORE_NS)
+			return c->hdr.ts_ns;
+	}
+	return first_ns;
+}
+
+/* Where it was before the engine had it: the first of these points that is known. */
+static uint64_t handed_over(const struct rec_request *r)
+{
+	if (r->at_ns[P_SUBMIT])
+		return r->at_ns[P_SUBMIT];
+	return r->at_ns[P_QUEUED] ? r->at_ns[P_QUEUED] : r->at_ns[P_REQ_LAST_BYTE];
+}
+
+static int cut_joined(struct walk *w, const struct rec_request *r, size_t visit)
+{
+	if (r->at_ns[P_QUEUED] > r->at_ns[P_SUBMIT])
+		cut_front(w, r->at_ns[P_QUEUED], UINT64_MAX);
+	if (cut_wait(w))
+		return -1;
+	w->end_ns = least(w->end_ns, w->b->v.steps[w->b->v.seqs[w->seq].visits[visit].step].t1_ns);
+	cut_visits(w, SIZE_MAX, visit);
+	return 0;
+}
+
+static uint64_t own_ns(const struct gap *g)
+{
+	uint64_t ns = 0;
+
+	for (size_t i = 0; i < g->n_parts; i++)
+		if (mechanism_is_own((enum mechanism)g->parts[i].mechanism))
+			ns += g->parts[i].ns;
+	return ns;
+}
+
+/* What lies behind the write of the first token, if the client's side is known. */
+static void cut_arrival(struct blame *b, struct gap *g, uint64_t from_ns)
+{
+	struct answer a;
+	bool known;
+
+	if (g->t1_ns <= from_ns)
+		return;
+	known = !answer_of(b, g->request, &a) && a.n;
+	cut_client(b, g, from_ns, g->t1_ns, known ? a.client_ns : 0,
+		   known && a.n > 1 && b->outputs[1].client_ns == b->outputs[0].client_ns, 0);
+}
+
+bool blame__ttft(struct blame *b, uint32_t request, struct gap *ret)
+{
+	const struct rec_request *r = &b->v.requests[request];
+	uint64_t first = r->at_ns[P_REQ_FIRST_BYTE], written = r->at_ns[P_FIRST_TOKEN_WIRE], t0, client;
+	struct culprit by;
+	struct walk w = { .b = b, .g = ret };
+	uint32_t seq;
+	size_t visit = 0;
+
+	if (!first || written < first || r->joined_late)
+		return false;
+	client = clues__delivered_ns(b->clues, request, 0, &by);
+	t0 = claimed_begin(b, r, first);
+	seq = prompt_seq(b, r, &visit);
+	gap_begin(ret, request, seq == UINT32_MAX ? 0 : seq + 1, client ? GAP_CLIENT : GAP_WIRE, 0, t0,
+		  most(written, client));
+	gap_add(ret, MECH_BEFORE_HOST, PROV_REPORTED, first - t0, NULL, NULL);
+	w.at_ns = first;
+	w.end_ns = written;
+	cut_front(&w, r->at_ns[P_REQ_LAST_BYTE], READ_NS);
+	cut_front(&w, handed_over(r), UINT64_MAX);
+	if (seq != UINT32_MAX) {
+		w.seq = seq;
+		if (cut_joined(&w, r, visit))
+			return false;
+	}
+	if (seq != UINT32_MAX)
+		cut_delivery(b, ret, w.at_ns, written, false);
+	else
+		gap_add(ret, MECH_UNEXPLAINED, PROV_NONE, less(written, w.at_ns), NULL, NULL);
+	cut_arrival(b, ret, most(w.at_ns, written));
+	ret->usual_ns = own_ns(ret);
+	gap_end(b, ret, seq == UINT32_MAX ? r->engine : b->v.seqs[seq].engine);
+	return true;
+}
