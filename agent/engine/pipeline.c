@@ -167,6 +167,9 @@ int pipeline__feed(struct pipeline *p, const struct tl_hdr *ev)
 		err = ((const struct tl_lost *)ev)->where == TL_LOST_RING ? vllm__lost(p->vllm) : 0;
 		err = err ? err : emit(&p->out, ev);
 		break;
+	case TL_RAW_ZMQ:
+		err = vllm__feed(p->vllm, ev);
+		break;
 	case TL_RAW_IO_URING:
 		err = on_io_uring(p, ev);
 		break;
@@ -192,6 +195,11 @@ int pipeline__end(struct pipeline *p, uint64_t now_ns)
 
 	p->now_ns = now_ns;
 	return err ? err : wire__end(p->wire, now_ns);
+}
+
+bool pipeline__next_wire(struct pipeline *p, uint64_t *ret_sock)
+{
+	return vllm__next_wire(p->vllm, ret_sock);
 }
 
 const struct wire *pipeline__wire(const struct pipeline *p)

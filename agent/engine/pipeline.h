@@ -16,6 +16,8 @@ void pipeline__free(struct pipeline *p);	/* NULL is fine */
 int pipeline__feed(struct pipeline *p, const struct tl_hdr *ev);
 int pipeline__end(struct pipeline *p, uint64_t now_ns);	/* closes what is open */
 
+/* A TCP socket, by inode, that turned out to carry an engine's own wire: to be captured whole. */
+bool pipeline__next_wire(struct pipeline *p, uint64_t *ret_sock);
 const struct wire *pipeline__wire(const struct pipeline *p);
 uint64_t pipeline__n_steps(const struct pipeline *p);
 uint64_t pipeline__n_bad(const struct pipeline *p);	/* damaged raw events */

@@ -8,9 +8,7 @@
 
 enum {
 	MAX_PROCESSES = 1024,
-	MAX_SOCKETS = 4096,
 	MAX_SEQS = 1 << 18,	/* requests remembered: running, waiting, and ended without their HTTP side */
-	MAX_FRAME_BYTES = 256 << 10,	/* of one message: outputs of a batch of 2,000 requests */
 };
 static const uint64_t keep_ended_ns = 60000000000;	/* how long an ended one waits for it */
 
@@ -40,7 +38,7 @@ struct vllm *vllm__new(const struct emit *out)
 		return NULL;
 	v->out = *out;
 	v->processes = map__new(sizeof(struct vprocess), MAX_PROCESSES);
-	v->sockets = map__new(sizeof(struct vsocket), MAX_SOCKETS);
+	v->sockets = map__new(sizeof(struct vsocket), VLLM_MAX_SOCKETS);
 	v->by_id = map__new(sizeof(uint32_t), MAX_SEQS);
 	v->by_http = map__new(sizeof(struct vhttp), MAX_SEQS);
 	if (!v->processes || !v->sockets || !v->by_id || !v->by_http) {
@@ -54,16 +52,11 @@ void vllm__free(struct vllm *v)
 {
 	if (!v)
 		return;
-	if (v->sockets)
-		for (struct vsocket *s = map__oldest(v->sockets, NULL); s; s = map__newer(v->sockets, s, NULL)) {
-			zmtp__free(s->in);
-			zmtp__free(s->out);
-		}
+	vllm_sockets_free(v);
 	for (size_t i = 0; i < v->n_engines; i++)
 		vengine_free(&v->engines[i]);
 	free(v->engines);
 	map__free(v->processes);
-	map__free(v->sockets);
 	map__free(v->by_id);
 	map__free(v->by_http);
 	free(v->seqs);
@@ -339,7 +332,7 @@ void vllm_seq_end(struct vllm *v, struct vengine *g, struct vseq *q, uint64_t ns
 	vllm_emit(v, &ev.hdr);
 }
 
-static void on_message(void *ctx, const struct zmtp_message *msg)
+void vllm_message(void *ctx, const struct zmtp_message *msg)
 {
 	struct vllm *v = ctx;
 	struct vengine *g = &v->engines[v->engine];
@@ -365,64 +358,7 @@ static void on_message(void *ctx, const struct zmtp_message *msg)
 	}
 }
 
-/* ---- sockets ---- */
-
-static struct vsocket *socket_of(struct vllm *v, uint64_t sock)
-{
-	static const struct zmtp_fns fns = { on_message, NULL };
-	bool fresh;
-	struct vsocket *s = map__put(v->sockets, sock, &fresh);
-
-	if (!s || !fresh)
-		return s;
-	s->in = zmtp__new(MAX_FRAME_BYTES, &fns, v);
-	s->out = zmtp__new(MAX_FRAME_BYTES, &fns, v);
-	if (s->in && s->out)
-		return s;
-	zmtp__free(s->in);
-	zmtp__free(s->out);
-	map__del(v->sockets, sock);
-	return NULL;
-}
-
-static void socket_close(struct vllm *v, uint64_t sock)
-{
-	struct vsocket *s = map__get(v->sockets, sock);
-
-	if (!s)
-		return;
-	zmtp__free(s->in);
-	zmtp__free(s->out);
-	map__del(v->sockets, sock);
-}
-
-static int feed_zmtp(struct zmtp *z, const struct tl_raw_net *e)
-{
-	uint64_t gap = e->total - e->head - e->tail;
-	int err = zmtp__feed(z, e->data, e->head, true);
-
-	if (!err && gap)
-		err = zmtp__gap(z, gap);
-	if (!err && e->tail)
-		err = zmtp__feed(z, e->data + e->head, e->tail, false);
-	return err;
-}
-
-static void on_net(struct vllm *v, const struct tl_raw_net *e)
-{
-	const struct vprocess *p = map__get(v->processes, e->hdr.tgid);
-	struct vsocket *s = socket_of(v, e->sock);
-
-	if (!s) {
-		v->err = -ENOMEM;
-		return;
-	}
-	v->engine = p->engine;
-	v->sock = s;
-	v->out_dir = e->dir == TL_OUT;
-	if (feed_zmtp(v->out_dir ? s->out : s->in, e) == -EPROTO)
-		vsched__lost(&v->engines[p->engine].sched);
-}
+/* ---- events ---- */
 
 static void on_process_exit(struct vllm *v, uint32_t tgid)
 {
@@ -430,6 +366,7 @@ static void on_process_exit(struct vllm *v, uint32_t tgid)
 
 	if (!p)
 		return;
+	vllm_sockets_of_process(v, tgid);
 	if (p->engine >= 0) {
 		vengine_flush(v, &v->engines[p->engine]);
 		for (size_t i = 0; i < v->n_seqs; i++) {
@@ -446,10 +383,7 @@ static void on_process_exit(struct vllm *v, uint32_t tgid)
 int vllm__lost(struct vllm *v)
 {
 	v->err = 0;
-	for (struct vsocket *s = map__oldest(v->sockets, NULL); s; s = map__newer(v->sockets, s, NULL)) {
-		zmtp__resync(s->in);
-		zmtp__resync(s->out);
-	}
+	vllm_sockets_resync(v);
 	for (size_t i = 0; i < v->n_engines; i++) {
 		vengine_flush(v, &v->engines[i]);
 		vsched__lost(&v->engines[i].sched);
@@ -460,6 +394,7 @@ int vllm__lost(struct vllm *v)
 int vllm__feed(struct vllm *v, const struct tl_hdr *ev)
 {
 	const struct tl_raw_net *net = (const void *)ev;
+	const struct tl_raw_zmq *zmq = (const void *)ev;
 
 	v->err = 0;
 	v->now_ns = ev->ts_ns;
@@ -471,12 +406,18 @@ int vllm__feed(struct vllm *v, const struct tl_hdr *ev)
 		    net->total < (uint32_t)net->head + net->tail)
 			return -EBADMSG;
 		if (vllm__wants(v, ev->tgid))
-			on_net(v, net);
+			vllm_net(v, net);
+		break;
+	case TL_RAW_ZMQ:
+		if (ev->size < sizeof(*zmq) + zmq->head || zmq->total < zmq->head)
+			return -EBADMSG;
+		if (vllm__wants(v, ev->tgid))
+			vllm_zmq(v, zmq);
 		break;
 	case TL_RAW_SOCK:
 		if (((const struct tl_raw_sock *)ev)->what == TL_SOCK_CLOSE &&
 		    !((const struct tl_raw_sock *)ev)->how)
-			socket_close(v, ((const struct tl_raw_sock *)ev)->sock);
+			vllm_socket_close(v, ((const struct tl_raw_sock *)ev)->sock);
 		break;
 	case TL_RAW_PROC:
 		if (((const struct tl_raw_proc *)ev)->what == TL_PROC_EXIT)

@@ -19,13 +19,15 @@ int vllm__add_process(struct vllm *v, const struct tl_engine *e);
 /* Is this process one whose sockets vllm__feed wants? */
 bool vllm__wants(const struct vllm *v, uint32_t tgid);
 
-/* Takes TL_RAW_NET, TL_RAW_SOCK and TL_RAW_PROC of such processes. Returns 0, or -errno from `out` or
+/* Takes TL_RAW_NET or TL_RAW_ZMQ, TL_RAW_SOCK and TL_RAW_PROC of such processes. Returns 0, or -errno from `out` or
  * -ENOMEM. */
 int vllm__feed(struct vllm *v, const struct tl_hdr *ev);
 /* Events were lost before they came here: what is under way on the sockets is not known any more. */
 int vllm__lost(struct vllm *v);
 /* A request goes by this id (struct wire_opts). */
 int vllm__on_id(struct vllm *v, uint64_t now_ns, uint32_t req, const char *id, bool answered);
+/* A TCP socket, by inode, on which vLLM's messages were found: to be captured whole. Each is told once. */
+bool vllm__next_wire(struct vllm *v, uint64_t *ret_sock);
 int vllm__end(struct vllm *v);	/* says the steps that are still held */
 
 struct vllm_counts {

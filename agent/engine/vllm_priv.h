@@ -6,6 +6,7 @@
 #include "base/map.h"
 #include "base/util.h"
 #include "base/vec.h"
+#include "engine/stream_pos.h"
 #include "engine/vllm.h"
 #include "engine/vllm_sched.h"
 #include "parse/vllm_msg.h"
@@ -24,8 +25,14 @@ struct vprocess {
 	uint32_t max_step_tokens;	/* as its command line says, 0: it does not */
 };
 
+enum { VLLM_MAX_SOCKETS = 4096, VLLM_MAX_FOUND = 16 };
+
 struct vsocket {
 	struct zmtp *in, *out;
+	uint32_t tgid;
+	bool tcp, told;		/* told: its messages were found, and vllm__next_wire says so or has */
+	struct stream_pos pos[2];	/* by direction: in, out */
+	uint64_t last_ns;
 	bool has_client;	/* an API server is at its other end: it had outputs */
 };
 
@@ -68,7 +75,9 @@ struct vengine {
 struct vllm {
 	struct emit out;
 	struct map *processes;	/* tgid -> struct vprocess */
-	struct map *sockets;	/* inode -> struct vsocket */
+	struct map *sockets;	/* inode, or libzmq's address with the process in it -> struct vsocket */
+	uint64_t found[VLLM_MAX_FOUND];	/* TCP sockets on which vLLM's messages were found, not yet told */
+	size_t n_found;
 	struct map *by_id;	/* hash of the engine's id -> slot */
 	struct map *by_http;	/* hash of the id that HTTP shows -> struct vhttp */
 	struct vengine *engines;
@@ -83,6 +92,7 @@ struct vllm {
 	uint64_t now_ns;
 	int32_t engine;
 	struct vsocket *sock;
+	uint64_t sock_key;
 	bool out_dir;
 	int err;
 };
@@ -94,6 +104,15 @@ struct vseq *vllm_seq_find(struct vllm *v, struct vllm_id id);
 void vllm_seq_end(struct vllm *v, struct vengine *g, struct vseq *q, uint64_t ns);
 void vllm_seq_forget(struct vllm *v, struct vseq *q);
 void vllm_link(struct vllm *v, struct vseq *q, uint32_t req);
+
+/* vllm_wire.c: bytes and frames of a wire; each message goes to vllm_message(). */
+void vllm_net(struct vllm *v, const struct tl_raw_net *e);
+void vllm_zmq(struct vllm *v, const struct tl_raw_zmq *e);
+void vllm_socket_close(struct vllm *v, uint64_t sock);
+void vllm_sockets_of_process(struct vllm *v, uint32_t tgid);	/* it is gone: they are, too */
+void vllm_sockets_resync(struct vllm *v);
+void vllm_sockets_free(struct vllm *v);
+void vllm_message(void *ctx, const struct zmtp_message *msg);	/* vllm.c */
 
 /* vllm_hold.c: a message of outputs comes; those that waited long enough become steps; all do. */
 void vllm_outputs(struct vllm *v, struct vengine *g, const struct zmtp_frame *body);

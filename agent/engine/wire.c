@@ -139,26 +139,6 @@ static void feed_out(struct wire *w, struct conn *c, const struct tl_raw_net *e)
 		lose_sync(w, c, false, e->total);
 }
 
-/* Bytes of the stream between the last event and this one that no event told of: a lost event, or a
- * call that is not probed (sendfile, io_uring). 0: none, or the socket cannot tell. */
-static uint32_t unseen_bytes(struct conn *c, const struct tl_raw_net *e)
-{
-	unsigned d = e->dir == TL_OUT;
-	uint32_t missing = 0;
-
-	if (!(e->hdr.flags & TL_NET_POS))
-		return 0;
-	if (c->has_pos[d])
-		missing = e->stream_pos - e->total - c->pos[d];
-	c->has_pos[d] = true;
-	c->pos[d] = e->stream_pos;
-	/* A client that ends its side behind the last bytes: that end counts as one. */
-	if (e->dir == TL_IN && missing == 1)
-		return 0;
-	/* Two threads on one socket can pass each other: a step back is no hole. */
-	return missing < 1u << 31 ? missing : 0;
-}
-
 static void on_hole(struct wire *w, struct conn *c, const struct tl_raw_net *e, uint32_t missing)
 {
 	bool in = e->dir == TL_IN;
@@ -200,7 +180,7 @@ static void on_net(struct wire *w, const struct tl_raw_net *e)
 			conn_serve(w, c);
 	}
 	w->c = c;
-	missing = unseen_bytes(c, e);
+	missing = stream_pos_unseen(&c->pos[e->dir == TL_OUT], e);
 	if (missing && !c->client && !c->tls)
 		on_hole(w, c, e, missing);
 	c->last_ns = w->now_ns;

@@ -5,6 +5,7 @@
 
 #include "base/cutbuf.h"
 #include "base/map.h"
+#include "engine/stream_pos.h"
 #include "engine/wire.h"
 #include "parse/http1.h"
 #include "parse/llmapi.h"
@@ -54,8 +55,7 @@ struct conn {
 	bool in_lost, out_lost;	/* no sync in this direction: wait for a start line */
 	bool tls;
 	bool answers_over;	/* the target shut its side down: what it still reads it throws away */
-	bool has_pos[2];	/* stream_pos below is known, by direction: in, out */
-	uint32_t pos[2];	/* TCP's count of the stream behind the last bytes that we saw */
+	struct stream_pos pos[2];	/* by direction: in, out */
 	struct http1 *in, *out;
 	struct exchange *first, *last;	/* oldest and newest under way */
 	unsigned n_under_way;

@@ -510,6 +510,26 @@ int zmtp__feed(struct zmtp *z, const void *buf, size_t len, bool start)
 	return 0;
 }
 
+int zmtp__frame(struct zmtp *z, bool more, uint64_t total, const void *data, size_t len)
+{
+	if (z->state == STATE_LOST) {
+		z->state = STATE_HEADER;
+		z->joined = true;
+		z->stats.n_joined++;
+	}
+	begin_frame(z, more ? FLAG_MORE : 0, total);
+	if (len)
+		take_body(z, data, (const uint8_t *)data + len);
+	if (z->state == STATE_BODY)
+		zmtp__gap(z, z->left);
+	keep_parts(z);
+	if (z->no_memory) {
+		z->no_memory = false;
+		return -ENOMEM;
+	}
+	return 0;
+}
+
 int zmtp__gap(struct zmtp *z, uint64_t len)
 {
 	uint64_t n;
