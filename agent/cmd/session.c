@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "cmd/log.h"
 #include "cmd/vllm_server.h"
+#include "cmd/vllm_wires.h"
 #include "engine/pipeline.h"
 #include "engine/recognise.h"
 #include "source/discover.h"
@@ -178,6 +179,8 @@ static int add_target(struct session *s, const struct discovery *d, const struct
 		.start_ns = f->facts.start_ns, .engine = f->id.engine, .tiers = TL_T0,
 	};
 	struct target *t = map__put(s->targets, f->facts.pid, NULL);
+	const char *why = NULL;
+	bool by_probes;
 	int err;
 
 	if (!t)
@@ -187,14 +190,19 @@ static int add_target(struct session *s, const struct discovery *d, const struct
 		ev.ports[ev.n_ports++] = f->facts.ports[i];
 		src_bpf__watch_port(s->bpf, f->facts.ports[i]);
 	}
-	if (s->opts.bpf.tiers & TL_T1)
+	if (s->opts.bpf.tiers & TL_T1 && f->id.engine != TL_ENGINE_VLLM)
 		src_bpf__attach_engine(s->bpf, f->facts.pid, f->id.engine, on_probe, &rep);
-	if (rep.steps)
+	by_probes = s->opts.bpf.tiers & TL_T1 && vllm_wires_probe(s->bpf, f, &why);
+	if (why)
+		log_info("pid %u: its wire by %s: %s", f->facts.pid,
+			 by_probes ? "probes on libzmq" : "system calls", why);
+	if (rep.steps || by_probes)
 		ev.tiers |= TL_T1;
 	/* Last: from one moment on its sockets and its steps are seen, not one before the other. */
 	err = say_host(s);
 	if (!err && (asked || has_wire(&f->id)))
-		err = src_bpf__add_target_mode(s->bpf, f->facts.pid, mode_of(&f->id));
+		err = src_bpf__add_target_mode(s->bpf, f->facts.pid,
+					       by_probes ? TL_TARGET_QUIET : mode_of(&f->id));
 	else
 		ev.tiers = 0;
 	if (err < 0)
@@ -211,6 +219,8 @@ static int add_target(struct session *s, const struct discovery *d, const struct
 	str_copy(ev.step_source, sizeof(ev.step_source), rep.steps ? rep.source : "none");
 	if (f->id.engine == TL_ENGINE_VLLM)
 		vllm_step_source(d, f, ev.step_source, sizeof(ev.step_source));
+	if (by_probes)
+		str_copy(ev.step_source, sizeof(ev.step_source), "uprobe zmq_msg_send");
 	ev.hdr.ts_ns = monotonic_ns();
 	s->n_engines++;
 	ev.server = f->server;
@@ -233,6 +243,17 @@ static int add_rest_of_server(struct session *s, const struct discovery *d, uint
 			err = 0;
 	}
 	return err;
+}
+
+/* After their processes became targets: what is connected later, the capture sees for itself. */
+static void mark_wires(struct session *s, const struct discovery *d)
+{
+	int n = vllm_wires_mark(s->bpf, d);
+
+	if (n < 0)
+		log_warn("out of memory: long messages of engines over TCP are cut");
+	else if (n)
+		log_info("%d TCP connections between engines and their front ends", n);
 }
 
 /* Finds out about a process that was asked for by its pid. Says what is wrong with it. */
@@ -292,6 +313,8 @@ static int add_pid(struct session *s, pid_t pid)
 	proc_facts__free(&f.facts);
 	if (!err)
 		err = add_rest_of_server(s, &d, f.server);
+	if (!err)
+		mark_wires(s, &d);
 	discovery__free(&d);
 	if (!err)
 		s->n_asked++;
@@ -305,17 +328,22 @@ static int add_found(struct session *s)
 {
 	struct discovery d;
 	int err = discover(&d), n;
+	bool any = false;
 
 	if (err)
 		return err;
 	for (size_t i = 0; i < d.n && !err; i++) {
 		const struct target *t = map__get(s->targets, d.found[i].facts.pid);
 
-		if (!t || t->start_ns != d.found[i].facts.start_ns)
-			err = add_target(s, &d, &d.found[i], false);
+		if (t && t->start_ns == d.found[i].facts.start_ns)
+			continue;
+		err = add_target(s, &d, &d.found[i], false);
+		any = true;
 		if (err == -ESRCH)	/* gone again between look and attach */
 			err = 0;
 	}
+	if (any && !err)
+		mark_wires(s, &d);
 	n = d.n;
 	if (!n)
 		log_info("looked at %zu processes, %zu of them unreadable", d.n_processes, d.n_refused);
@@ -448,11 +476,14 @@ int session__fd(const struct session *s)
 int session__poll(struct session *s, int timeout_ms)
 {
 	int n = src_bpf__poll(s->bpf, &s->tap, timeout_ms);
+	uint64_t sock;
 
 	if (n >= 0)
 		n = host__poll(s->host, monotonic_ns(), &s->feed);
 	if (n < 0)
 		return n;
+	while (pipeline__next_wire(s->pipe, &sock))
+		src_bpf__add_tcp_wire(s->bpf, sock);
 	if (!s->opts.n_pids && monotonic_ns() - s->scanned_ns > RESCAN_NS) {
 		n = add_found(s);
 		if (n < 0)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loads the BPF programs, attaches them, and keeps the set of targets. */
-#include "llama.skel.h"
 #include "net.skel.h"
 #include "source/bpf_priv.h"
 #include "source/probes.h"
@@ -270,7 +269,7 @@ int src_bpf__watch_port(struct src_bpf *s, uint16_t port)
 	return bpf_map__update_elem(s->net->maps.ports, &port, sizeof(port), &one, sizeof(one), BPF_ANY);
 }
 
-static void add_cost(struct bpf_object *obj, struct src_bpf_cost *ret)
+void bpf_add_cost(struct bpf_object *obj, struct src_bpf_cost *ret)
 {
 	struct bpf_program *prog;
 
@@ -298,11 +297,10 @@ void src_bpf__cost(const struct src_bpf *s, struct src_bpf_cost *ret)
 	}
 	if (s->stats_fd >= 0) {
 		c.run_ns = c.runs = 0;
-		add_cost(s->net->obj, &c);
-		if (s->llama)
-			add_cost(s->llama->obj, &c);
+		bpf_add_cost(s->net->obj, &c);
+		bpf_engines_add_cost(s, &c);
 		if (s->sched)
-			add_cost(s->sched, &c);
+			bpf_add_cost(s->sched, &c);
 	}
 	*ret = c;
 }

@@ -42,6 +42,7 @@ int src_bpf__watch_port(struct src_bpf *s, uint16_t port);
  * with err 0 or -errno and a reason. Returns the number attached, or -errno. */
 typedef void (*probe_say)(void *ctx, const char *probe, int err, const char *reason);
 int src_bpf__attach_engine(struct src_bpf *s, uint32_t tgid, uint16_t engine, probe_say say, void *ctx);
+void src_bpf__detach_engine(struct src_bpf *s, uint32_t tgid);
 
 /* Hands every waiting event to `out`, waits up to timeout_ms for one. Lost events since the last
  * call come as TL_LOST. Returns the number of events, or -errno. */

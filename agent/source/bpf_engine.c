@@ -6,6 +6,7 @@
 #include "source/probes.h"
 #include "source/sites.h"
 #include "tl_event.h"
+#include "zmq.skel.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,39 +14,85 @@
 
 enum { MAX_ENGINES = 1024 };
 
-/* The programs of llama.cpp write to the same ring and cells as those of the net family. */
-static int share_maps(const struct net_bpf *net, struct llama_bpf *llama)
+/* The programs of engines write to the same ring and cells as those of the net family. */
+static int share_maps(struct src_bpf *s, struct bpf_object *obj)
 {
-	int err;
+	struct bpf_map *events = bpf_object__find_map_by_name(obj, "events");
+	struct bpf_map *cells = bpf_object__find_map_by_name(obj, "cells");
+	int err = bpf_map__reuse_fd(events, bpf_map__fd(s->net->maps.events));
 
-	llama->rodata->wakeup_bytes = net->rodata->wakeup_bytes;
-	err = bpf_map__reuse_fd(llama->maps.events, bpf_map__fd(net->maps.events));
-	return err ? err : bpf_map__reuse_fd(llama->maps.cells, bpf_map__fd(net->maps.cells));
+	return err ? err : bpf_map__reuse_fd(cells, bpf_map__fd(s->net->maps.cells));
 }
 
-int bpf_engine_load(struct src_bpf *s)
+static int prepare(struct src_bpf *s, struct bpf_object *obj)
 {
-	struct llama_bpf *llama;
 	struct bpf_program *prog;
-	int err;
 
-	if (s->llama)
-		return 0;
-	llama = llama_bpf__open();
-	if (!llama)
-		return -errno;
 	s->multi = bpf_uprobe_has_multi();
-	bpf_object__for_each_program(prog, llama->obj) {
+	bpf_object__for_each_program(prog, obj) {
 		bpf_program__set_autoload(prog, true);
 		bpf_uprobe_prepare(prog, s->multi);
 	}
-	err = share_maps(s->net, llama);
+	return share_maps(s, obj);
+}
+
+static int load_llama(struct src_bpf *s)
+{
+	struct llama_bpf *llama = llama_bpf__open();
+	int err;
+
+	if (!llama)
+		return -errno;
+	llama->rodata->wakeup_bytes = s->net->rodata->wakeup_bytes;
+	err = prepare(s, llama->obj);
 	err = err ? err : llama_bpf__load(llama);
 	if (err)
 		llama_bpf__destroy(llama);
 	else
 		s->llama = llama;
 	return err;
+}
+
+static int load_zmq(struct src_bpf *s)
+{
+	struct zmq_bpf *zmq = zmq_bpf__open();
+	int err;
+
+	if (!zmq)
+		return -errno;
+	zmq->rodata->wakeup_bytes = s->net->rodata->wakeup_bytes;
+	err = prepare(s, zmq->obj);
+	err = err ? err : zmq_bpf__load(zmq);
+	if (err)
+		zmq_bpf__destroy(zmq);
+	else
+		s->zmq = zmq;
+	return err;
+}
+
+int bpf_engine_load(struct src_bpf *s, uint16_t engine)
+{
+	int err = 0;
+
+	if ((!engine || engine == TL_ENGINE_LLAMA) && !s->llama)
+		err = load_llama(s);
+	if (!err && (!engine || engine == TL_ENGINE_VLLM) && !s->zmq)
+		err = load_zmq(s);
+	return err;
+}
+
+static struct bpf_program *program_of(const struct src_bpf *s, const struct probe *p)
+{
+	return bpf_object__find_program_by_name(p->engine == TL_ENGINE_VLLM ? s->zmq->obj : s->llama->obj,
+						p->prog);
+}
+
+void bpf_engines_add_cost(const struct src_bpf *s, struct src_bpf_cost *ret)
+{
+	if (s->llama)
+		bpf_add_cost(s->llama->obj, ret);
+	if (s->zmq)
+		bpf_add_cost(s->zmq->obj, ret);
 }
 
 static int attach_site(struct src_bpf *s, const struct site *site, struct bpf_engine *e)
@@ -58,8 +105,8 @@ static int attach_site(struct src_bpf *s, const struct site *site, struct bpf_en
 	if (!more)
 		return -ENOMEM;
 	e->probes = more;
-	err = bpf_uprobe_attach(bpf_object__find_program_by_name(s->llama->obj, p->prog), s->multi, e->tgid,
-				site->fd, site->offset, p->type == PROBE_URETPROBE, &more[e->n_probes]);
+	err = bpf_uprobe_attach(program_of(s, p), s->multi, e->tgid, site->fd, site->offset,
+				p->type == PROBE_URETPROBE, &more[e->n_probes]);
 	if (err)
 		return err;
 	e->n_probes++;
@@ -141,7 +188,7 @@ int src_bpf__attach_engine(struct src_bpf *s, uint32_t tgid, uint16_t engine, pr
 	char buf[128];
 	int err, n = 0;
 
-	if (engine != TL_ENGINE_LLAMA)
+	if (engine != TL_ENGINE_LLAMA && engine != TL_ENGINE_VLLM)
 		return 0;
 	if (s->opts.tiers && !(s->opts.tiers & TL_T1)) {
 		say_all(engine, -EPERM, "tier 1 is not among those allowed (--tier)", say, ctx);
@@ -149,7 +196,7 @@ int src_bpf__attach_engine(struct src_bpf *s, uint32_t tgid, uint16_t engine, pr
 	}
 	err = sites__find(tgid, engine, &sites);
 	if (!err) {
-		err = bpf_engine_load(s);
+		err = bpf_engine_load(s, engine);
 		if (err)
 			sites__free(&sites);
 	}
@@ -186,9 +233,15 @@ void bpf_engines_detach(struct src_bpf *s, uint32_t tgid)
 	s->n_engines = kept;
 }
 
+void src_bpf__detach_engine(struct src_bpf *s, uint32_t tgid)
+{
+	bpf_engines_detach(s, tgid);
+}
+
 void bpf_engines_close(struct src_bpf *s)
 {
 	bpf_engines_detach(s, 0);
 	free(s->engines);
+	zmq_bpf__destroy(s->zmq);
 	llama_bpf__destroy(s->llama);
 }

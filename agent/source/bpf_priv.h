@@ -12,6 +12,7 @@
 
 struct net_bpf;
 struct llama_bpf;
+struct zmq_bpf;
 
 /* The user-space probes of one process. */
 struct bpf_engine {
@@ -24,6 +25,7 @@ struct src_bpf {
 	struct src_bpf_opts opts;
 	struct net_bpf *net;
 	struct llama_bpf *llama;	/* NULL until an engine needs it */
+	struct zmq_bpf *zmq;		/* the same */
 	struct bpf_object *sched;	/* owned by struct host; NULL: none */
 	bool multi;			/* its programs are for multi-uprobe links */
 	struct bpf_link **links;	/* of the system-wide rows, by row; NULL where off */
@@ -43,9 +45,12 @@ struct src_bpf {
 };
 
 uint64_t bpf_now_ns(void);
+void bpf_add_cost(struct bpf_object *obj, struct src_bpf_cost *ret);	/* as the kernel counted it */
 
 /* bpf_engine.c */
-int bpf_engine_load(struct src_bpf *s);	/* loads their programs, if that is not done yet */
+/* Loads the programs for this enum tl_engine_kind (0: for all), if that is not done yet. */
+int bpf_engine_load(struct src_bpf *s, uint16_t engine);
+void bpf_engines_add_cost(const struct src_bpf *s, struct src_bpf_cost *ret);	/* as bpf_add_cost() */
 void bpf_engines_detach(struct src_bpf *s, uint32_t tgid);	/* 0: all */
 void bpf_engines_close(struct src_bpf *s);
 

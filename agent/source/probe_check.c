@@ -67,7 +67,7 @@ static void check_process(struct check *c, struct src_bpf *s, pid_t pid)
 	char buf[320];
 	int load_err, err;
 
-	load_err = bpf_engine_load(s);
+	load_err = bpf_engine_load(s, c->engine);
 	err = load_err ? load_err : sites__find(pid, c->engine, &sites);
 	for (size_t i = 0; i < n_probes; i++) {
 		if (!asked(c, &probes[i]))

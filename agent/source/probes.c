@@ -7,6 +7,8 @@
 #define UP PROBE_UPROBE
 #define UR PROBE_URETPROBE
 #define LLAMA TL_ENGINE_LLAMA
+#define VLLM TL_ENGINE_VLLM
+#define SECOND_WAY "the second way to an engine's steps, for when system calls do not show its wire"
 
 /* clang-format off */
 const struct probe probes[] = {
@@ -63,6 +65,13 @@ const struct probe probes[] = {
 	  "how long threads wait for a CPU once they are woken, and by whom", 0, PROBE_SCHED },
 	{ "cpu migration", "sched_migrate", TP, TL_T0, 0, "sched_migrate_task", NULL, false,
 	  "who had the CPU that a thread was moved to while it waited", 0, PROBE_SCHED },
+
+	{ "zmq send", "zmq_send", UP, TL_T1, VLLM, "zmq_msg_send", "zmq", false, SECOND_WAY, 3,
+	  PROBE_NET },
+	{ "zmq receive", "zmq_recv", UP, TL_T1, VLLM, "zmq_msg_recv", "zmq", false, SECOND_WAY, 2,
+	  PROBE_NET },
+	{ "zmq received", "zmq_recv_done", UR, TL_T1, VLLM, "zmq_msg_recv", "zmq", false, SECOND_WAY, 0,
+	  PROBE_NET },
 };
 /* clang-format on */
 const size_t n_probes = sizeof(probes) / sizeof(probes[0]);

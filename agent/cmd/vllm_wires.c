@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Facts, not ports: a connection from an engine to a front end is a wire. */
+#include "cmd/vllm_wires.h"
+
+#include "cmd/log.h"
+#include "source/probes.h"
+#include "source/proc_tcp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_core(const struct found *f)
+{
+	return f->id.engine == TL_ENGINE_VLLM && !strncmp(f->id.role, "engine-core", 11);
+}
+
+/* Workers talk to engines over TCP, too: that is collectives. */
+static bool is_front(const struct found *f)
+{
+	return f->id.engine == TL_ENGINE_VLLM && !is_core(f) && strncmp(f->id.role, "worker", 6) &&
+	       strcmp(f->id.role, "helper");
+}
+
+/* Not of one server only: engines of another node's server may run on this host, and serve its front end. */
+int vllm_wires_mark(struct src_bpf *bpf, const struct discovery *d)
+{
+	uint32_t *pids = calloc(2 * d->n + 1, sizeof(*pids)), *fronts = pids + d->n;
+	struct tcp_between *wires = NULL;
+	size_t n_cores = 0, n_fronts = 0;
+	int n = 0;
+
+	if (!pids)
+		return -ENOMEM;
+	for (size_t i = 0; i < d->n; i++) {
+		if (is_core(&d->found[i]))
+			pids[n_cores++] = d->found[i].facts.pid;
+		else if (is_front(&d->found[i]))
+			fronts[n_fronts++] = d->found[i].facts.pid;
+	}
+	if (n_cores && n_fronts)
+		n = proc_tcp_between(pids, n_cores, fronts, n_fronts, &wires);
+	for (int i = 0; i < n; i++) {
+		src_bpf__add_tcp_wire(bpf, wires[i].inode_a);
+		src_bpf__add_tcp_wire(bpf, wires[i].inode_b);
+	}
+	free(wires);
+	free(pids);
+	return n;
+}
+
+/* ---- the second way ---- */
+
+/* Why system calls do not do, NULL: they do. */
+static const char *why_probes(const struct found *f)
+{
+	const char *asked = getenv("TL_WIRE");
+
+	if (asked && !strcmp(asked, "zmq"))
+		return "TL_WIRE=zmq asks for it";
+	if (asked && !strcmp(asked, "syscalls"))
+		return NULL;
+	if (f->facts.uses_io_uring)
+		return "it uses an io_uring, which could hide what it sends";
+	return NULL;
+}
+
+static void on_probe(void *ctx, const char *probe, int err, const char *reason)
+{
+	uint32_t pid = *(const uint32_t *)ctx;
+
+	log_info("pid %u: %s: %s%s", pid, probe, err ? "" : "ok, ", reason);
+}
+
+static int n_rows(void)
+{
+	int n = 0;
+
+	for (size_t i = 0; i < n_probes; i++)
+		n += probes[i].engine == TL_ENGINE_VLLM;
+	return n;
+}
+
+bool vllm_wires_probe(struct src_bpf *bpf, const struct found *f, const char **ret_why)
+{
+	uint32_t pid = f->facts.pid;
+
+	*ret_why = is_core(f) ? why_probes(f) : NULL;
+	if (!*ret_why)
+		return false;
+	if (src_bpf__attach_engine(bpf, pid, TL_ENGINE_VLLM, on_probe, &pid) == n_rows())
+		return true;
+	src_bpf__detach_engine(bpf, pid);
+	*ret_why = "libzmq's functions zmq_msg_send and zmq_msg_recv cannot be probed in it";
+	return false;
+}
