@@ -15,6 +15,7 @@ int cmd_doctor(int argc, char **argv);
 int cmd_record(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_why(int argc, char **argv);
+int cmd_blame(int argc, char **argv);
 int cmd_events(int argc, char **argv);
 int cmd_import(int argc, char **argv);
 

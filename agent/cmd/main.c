@@ -17,6 +17,7 @@ static const struct command {
 	{ "record", cmd_record, "capture running servers to a file" },
 	{ "report", cmd_report, "what a recording says: the answer, percentiles, requests" },
 	{ "why", cmd_why, "waterfall of one request: where its time went" },
+	{ "blame", cmd_blame, "who slowed whom: victims, culprits, mechanisms, in ms" },
 	{ "events", cmd_events, "print a recording as JSON lines" },
 	{ "import", cmd_import, "make a recording from such lines" },
 	{ NULL, NULL, NULL },

@@ -14,7 +14,7 @@
 
 struct report_opts {
 	const char *file, *request;
-	bool json, no_steps, no_self;
+	bool json, all, no_steps, no_self;
 	struct model_opts model;
 };
 
@@ -24,6 +24,7 @@ static const struct argp_option options[] = {
 	{ "json", 'j', NULL, 0, "Print JSON (doc/report-json.md)", 0 },
 	{ "request", 'r', "ID", 0, "Details of one request: r17, 17, or the beginning of its response id, "
 	  "X-Request-Id or traceparent", 0 },
+	{ "all", 'a', NULL, 0, "JSON: also the parts of gaps that are as usual", 1 },
 	{ "no-steps", OPT_NO_STEPS, NULL, 0, "JSON: leave out the steps, which are its bulk", 1 },
 	{ "no-self", OPT_NO_SELF, NULL, 0, "JSON: leave out the observer's own costs, the only part in which "
 	  "a replay differs from what record --json printed", 1 },
@@ -39,6 +40,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case 'j':
 		o->json = true;
+		return 0;
+	case 'a':
+		o->all = true;
 		return 0;
 	case 'r':
 		o->request = arg;
@@ -63,7 +67,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static int print(const struct report_opts *o, const struct model_view *v, const char *trouble)
 {
-	struct json_opts jo = { .no_steps = o->no_steps, .no_self = o->no_self,
+	struct json_opts jo = { .no_steps = o->no_steps, .no_self = o->no_self, .all_gaps = o->all,
 				.trouble = *trouble ? trouble : NULL };
 	struct text_opts to = { .width = screen_width(), .color = screen_color(), .utf8 = screen_utf8() };
 	struct summary s;

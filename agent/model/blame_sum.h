@@ -53,14 +53,21 @@ struct blame_selection {
 int blame_sum__select(struct blame *b, const struct model_view *v, const struct blame_selection *sel,
 		      struct blame_sum **ret);
 
-/* Whoever is in pairs, added up: the worst first. Culprits of these mechanisms (bits; 0: all) only;
- * those of type WHO_NOBODY only if `nobody`. Returns how many are in ret, or -ENOMEM. */
+/* Mechanisms that took any time and are not a token's own, the longest first. Returns how many. */
+size_t blame_sum__order(const struct blame_sum *s, uint8_t ret[N_MECHANISMS]);
+
+/* Whoever is in pairs, added up: the worst first. Returns how many are in ret, or -ENOMEM. */
 struct blame_who {
 	struct culprit who;
 	uint64_t ns, ttft_ns;
 	uint32_t n_victims;
 };
-long blame_sum__culprits(const struct blame_sum *s, uint64_t mechanisms, bool nobody,
+enum blame_where {		/* bits */
+	IN_GAPS = 1, IN_TTFTS = 2,
+	BY_NOBODY = 4,		/* also what has no culprit: type WHO_NOBODY */
+};
+/* `mechanisms`: bits; 0: all. `where`: enum blame_where. */
+long blame_sum__culprits(const struct blame_sum *s, uint64_t mechanisms, unsigned int where,
 			 struct blame_who *ret, size_t max);
 /* The same of victims: who.type is WHO_REQUEST, n_victims 1. */
 long blame_sum__victims(const struct blame_sum *s, struct blame_who *ret, size_t max);

@@ -110,7 +110,31 @@ int add_what_ifs(struct blame_sum *s, const struct what_if_input *in)
 	return 0;
 }
 
-/* ---- who is worst ---- */
+/* ---- what and who is worst ---- */
+
+static uint64_t both(const struct blame_row *r)
+{
+	return r->ns + r->ttft_ns;
+}
+
+size_t blame_sum__order(const struct blame_sum *s, uint8_t ret[N_MECHANISMS])
+{
+	size_t n = 0;
+
+	for (uint8_t m = 0; m < N_MECHANISMS; m++) {
+		size_t at = n;
+
+		if (!both(&s->by_mechanism[m]) || mechanism_is_own((enum mechanism)m))
+			continue;
+		while (at && both(&s->by_mechanism[ret[at - 1]]) < both(&s->by_mechanism[m])) {
+			ret[at] = ret[at - 1];
+			at--;
+		}
+		ret[at] = m;
+		n++;
+	}
+	return n;
+}
 
 struct side {
 	struct culprit who;
@@ -166,7 +190,7 @@ static long add_up(struct side *sides, size_t n, struct blame_who *ret, size_t m
 	return (long)n_ret;
 }
 
-long blame_sum__culprits(const struct blame_sum *s, uint64_t mechanisms, bool nobody,
+long blame_sum__culprits(const struct blame_sum *s, uint64_t mechanisms, unsigned int where,
 			 struct blame_who *ret, size_t max)
 {
 	struct side *sides = malloc((s->n_pairs + 1) * sizeof(*sides));
@@ -176,11 +200,13 @@ long blame_sum__culprits(const struct blame_sum *s, uint64_t mechanisms, bool no
 		return -ENOMEM;
 	for (size_t i = 0; i < s->n_pairs; i++) {
 		const struct blame_pair *p = &s->pairs[i];
+		uint64_t ns = where & IN_GAPS ? p->ns : 0;
+		uint64_t ttft_ns = where & IN_TTFTS ? p->ttft_ns : 0;
 
-		if ((mechanisms && !(mechanisms & 1ull << p->mechanism)) ||
-		    (p->culprit.type == WHO_NOBODY && !nobody))
+		if ((mechanisms && !(mechanisms & 1ull << p->mechanism)) || !(ns + ttft_ns) ||
+		    (p->culprit.type == WHO_NOBODY && !(where & BY_NOBODY)))
 			continue;
-		sides[n++] = (struct side){ p->culprit, p->ns, p->ttft_ns, p->victim };
+		sides[n++] = (struct side){ p->culprit, ns, ttft_ns, p->victim };
 	}
 	return add_up(sides, n, ret, max);
 }

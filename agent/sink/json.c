@@ -385,30 +385,101 @@ static void write_steps(struct jsonw *w, const struct model_view *v)
 	jsonw__end_array(w);
 }
 
+static int write_report(struct jsonw *w, const struct model_view *v, const struct summary *s,
+			struct blame *b, const struct blame_sum *bs, const struct json_opts *o)
+{
+	int err;
+
+	jsonw__object(w);
+	json_known_count(w, "schema", 1);
+	json_known_count(w, "t0_ns", v->t0_ns);
+	write_host(w, v);
+	write_capture(w, v, o->trouble);
+	write_coverage(w, v, s);
+	if (!o->no_self)
+		write_self(w, v, s);
+	err = json_engines(w, v);
+	if (err)
+		return err;
+	write_summary(w, v, s);
+	err = json_blame(w, v, bs);
+	if (!err)
+		err = json_requests(w, v, b, o);
+	if (err)
+		return err;
+	if (!o->no_steps)
+		write_steps(w, v);
+	jsonw__end_object(w);
+	jsonw__newline(w);
+	return jsonw__finish(w);
+}
+
 int json_report(const struct model_view *v, const struct summary *s, const struct json_opts *o,
 		FILE *out)
 {
+	struct blame_sum *bs = NULL;
+	struct blame *b = NULL;
 	struct jsonw w;
 	int err;
 
+	err = blame__new(v, &b);
+	if (!err)
+		err = blame_sum__new(b, v, &bs);
+	if (!err) {
+		jsonw__init(&w, to_file, out);
+		err = write_report(&w, v, s, b, bs, o);
+	}
+	blame_sum__free(bs);
+	blame__free(b);
+	if (!err && fflush(out))
+		err = errno ? -errno : -EIO;
+	return err;
+}
+
+static int write_requests_blame(struct jsonw *w, const struct model_view *v, struct blame *b,
+				uint32_t request, bool all)
+{
+	int err = 0;
+
+	jsonw__key(w, "requests");
+	jsonw__array(w);
+	for (uint32_t i = request ? request - 1 : 0; i < (request ? request : v->n_requests) && !err; i++) {
+		char id[16];
+
+		snprintf(id, sizeof(id), "r%u", v->requests[i].req);
+		jsonw__object(w);
+		json_str(w, "id", id);
+		err = json_gaps(w, v, b, i, all);
+		jsonw__end_object(w);
+	}
+	jsonw__end_array(w);
+	return err;
+}
+
+int json_blame_only(const struct model_view *v, struct blame *b, const struct blame_selection *sel,
+		    const struct json_opts *o, FILE *out)
+{
+	struct blame_sum *bs;
+	struct summary s;
+	struct jsonw w;
+	int err = summarise(v, &s);
+
+	if (!err)
+		err = blame_sum__select(b, v, sel, &bs);
+	if (err)
+		return err;
 	jsonw__init(&w, to_file, out);
 	jsonw__object(&w);
 	json_known_count(&w, "schema", 1);
 	json_known_count(&w, "t0_ns", v->t0_ns);
-	write_host(&w, v);
-	write_capture(&w, v, o ? o->trouble : NULL);
-	write_coverage(&w, v, s);
-	if (!o->no_self)
-		write_self(&w, v, s);
-	err = json_engines(&w, v);
+	write_capture(&w, v, o->trouble);
+	write_coverage(&w, v, &s);
+	err = json_blame(&w, v, bs);
+	if (!err)
+		err = write_requests_blame(&w, v, b, sel->request, o->all_gaps);
+	blame_sum__free(bs);
 	if (err)
 		return err;
-	write_summary(&w, v, s);
-	err = json_requests(&w, v, o);
-	if (err)
-		return err;
-	if (!o->no_steps)
-		write_steps(&w, v);
 	jsonw__end_object(&w);
 	jsonw__newline(&w);
 	err = jsonw__finish(&w);

@@ -4,6 +4,7 @@
 #define TL_SINK_JSON_PRIV_H
 
 #include "base/jsonw.h"
+#include "model/blame_sum.h"
 #include "sink/json.h"
 
 void json_ms(struct jsonw *w, const char *key, int64_t ns);	/* < 0: null */
@@ -19,6 +20,12 @@ void json_pid(struct jsonw *w, const struct model_view *v, uint32_t engine);	/* 
 
 /* Return 0 or -ENOMEM. */
 int json_engines(struct jsonw *w, const struct model_view *v);
-int json_requests(struct jsonw *w, const struct model_view *v, const struct json_opts *o);
+int json_requests(struct jsonw *w, const struct model_view *v, struct blame *b,
+		  const struct json_opts *o);
+/* "blame" and "what_if" */
+int json_blame(struct jsonw *w, const struct model_view *v, const struct blame_sum *s);
+/* "gaps" and "ttft_parts" of a request (index) */
+int json_gaps(struct jsonw *w, const struct model_view *v, struct blame *b, uint32_t request,
+	      bool all);
 
 #endif

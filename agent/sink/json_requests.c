@@ -250,11 +250,13 @@ static struct delivery delivery_of(const struct model_view *v, const struct rec_
 	return d;
 }
 
-static void write_request(struct jsonw *w, const struct model_view *v, const struct rec_request *r,
-			  const struct json_opts *o, uint64_t *scratch)
+static int write_request(struct jsonw *w, const struct model_view *v, uint32_t request,
+			 struct blame *b, const struct json_opts *o, uint64_t *scratch)
 {
+	const struct rec_request *r = &v->requests[request];
 	struct delivery d = delivery_of(v, r, scratch);
 	struct req_metrics m;
+	int err;
 
 	request_metrics(v, r, &m);
 	jsonw__object(w);
@@ -284,6 +286,7 @@ static void write_request(struct jsonw *w, const struct model_view *v, const str
 		jsonw__null(w);
 	jsonw__end_object(w);
 	write_provenance(w, r, &m, d.prov);
+	err = json_gaps(w, v, b, request, o->all_gaps);
 	write_join(w, request_join(v, r));
 	jsonw__key(w, "seqs");
 	jsonw__array(w);
@@ -291,12 +294,15 @@ static void write_request(struct jsonw *w, const struct model_view *v, const str
 		write_seq(w, &v->seqs[r->seqs[i]], o);
 	jsonw__end_array(w);
 	jsonw__end_object(w);
+	return err;
 }
 
-int json_requests(struct jsonw *w, const struct model_view *v, const struct json_opts *o)
+int json_requests(struct jsonw *w, const struct model_view *v, struct blame *b,
+		  const struct json_opts *o)
 {
 	uint64_t *scratch;
 	size_t max = 1;
+	int err = 0;
 
 	for (size_t i = 0; i < v->n_requests; i++) {
 		size_t n = request_delivery_max(v, &v->requests[i]);
@@ -308,9 +314,9 @@ int json_requests(struct jsonw *w, const struct model_view *v, const struct json
 		return -ENOMEM;
 	jsonw__key(w, "requests");
 	jsonw__array(w);
-	for (size_t i = 0; i < v->n_requests; i++)
-		write_request(w, v, &v->requests[i], o, scratch);
+	for (size_t i = 0; i < v->n_requests && !err; i++)
+		err = write_request(w, v, (uint32_t)i, b, o, scratch);
 	jsonw__end_array(w);
 	free(scratch);
-	return 0;
+	return err;
 }

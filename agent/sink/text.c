@@ -19,7 +19,7 @@ static double rounded_down(double pct)
 	return pct > 0 ? (double)(int64_t)(pct * 10 + 1e-9) / 10 : 0;
 }
 
-static void write_seen(struct page *p, const struct model_view *v, const struct summary *s)
+void text_seen(struct page *p, const struct model_view *v, const struct summary *s)
 {
 	char lost[160] = "none lost", steps[120] = "no engine steps", others[60] = "";
 	uint64_t since = UINT64_MAX, until = 0;
@@ -52,7 +52,7 @@ static void write_seen(struct page *p, const struct model_view *v, const struct 
 			   (double)(since - v->t0_ns) / 1e6, (double)(until - v->t0_ns) / 1e6);
 }
 
-static void write_cost(struct page *p, const struct model_view *v, const struct summary *s)
+void text_cost(struct page *p, const struct model_view *v, const struct summary *s)
 {
 	const struct tl_self *c = v->self;
 	char cpu[UNITS_LEN], bpf[UNITS_LEN], attach[UNITS_LEN], detach[UNITS_LEN], rss[UNITS_LEN];
@@ -78,7 +78,7 @@ static void write_cost(struct page *p, const struct model_view *v, const struct 
 		   c->attach_ns ? units_ns(attach, c->attach_ns) : "not known", detached);
 }
 
-static void write_capture(struct page *p, const struct model_view *v)
+void text_capture(struct page *p, const struct model_view *v)
 {
 	const struct tl_host *h = v->host;
 	char span[UNITS_LEN], began[WALL_LEN];
@@ -305,10 +305,10 @@ int text_report(const struct model_view *v, const struct summary *s, const struc
 	if (err)
 		return err;
 	fputc('\n', out);
-	write_seen(&p, v, s);
-	write_cost(&p, v, s);
+	text_seen(&p, v, s);
+	text_cost(&p, v, s);
 	text_engines(&p, v);
-	write_capture(&p, v);
+	text_capture(&p, v);
 	if (v->n_requests) {
 		write_percentiles(&p, v, s);
 		write_classes(&p, &by_input, s->by_input);

@@ -18,6 +18,11 @@ enum { FROM_WIDTH = 80, FULL_WIDTH = 98, MEDIUM_WIDTH = 72 };
 /* The first sentences. Returns 0 or -ENOMEM. */
 int text_answer(struct page *p, const struct model_view *v, const struct summary *s);
 
+/* What an answer rests on: events seen and lost, what the observer cost, the capture. */
+void text_seen(struct page *p, const struct model_view *v, const struct summary *s);
+void text_cost(struct page *p, const struct model_view *v, const struct summary *s);
+void text_capture(struct page *p, const struct model_view *v);
+
 /* The engines, how full their steps were, and what their schedulers say. */
 void text_engines(struct page *p, const struct model_view *v);
 void text_batch(struct page *p, const struct summary *s);

@@ -274,17 +274,20 @@ static void test_blame_sum__culprits_and_victims(void **state)
 	long_prefill(*state);
 	fake_part(fake_gap(0, 101, 3000, 5), MECH_UNEXPLAINED, 7);
 	s = sum_up(*state);
-	assert_int_equal(blame_sum__culprits(s, 0, false, who, 2), 2);
+	assert_int_equal(blame_sum__culprits(s, 0, IN_GAPS, who, 2), 1);
+	assert_int_equal(blame_sum__culprits(s, 0, IN_TTFTS, who, 2), 1);
+	assert_int_equal(who[0].who.id, 0);
+	assert_int_equal(blame_sum__culprits(s, 0, IN_GAPS | IN_TTFTS, who, 2), 2);
 	assert_int_equal(who[0].who.id, 2);
 	assert_int_equal(who[0].ns, MS(640));
 	assert_int_equal(who[0].n_victims, 2);
 	assert_int_equal(who[1].who.id, 0);
 	assert_int_equal(who[1].ttft_ns, MS(15));
-	assert_int_equal(blame_sum__culprits(s, 0, true, who, 1), 1); /* no room for more */
+	assert_int_equal(blame_sum__culprits(s, 0, IN_GAPS | BY_NOBODY, who, 1), 1); /* no room for more */
 	assert_int_equal(who[0].who.id, 2);
-	assert_int_equal(blame_sum__culprits(s, 1ull << MECH_UNEXPLAINED, true, who, 2), 1);
+	assert_int_equal(blame_sum__culprits(s, 1ull << MECH_UNEXPLAINED, IN_GAPS | BY_NOBODY, who, 2), 1);
 	assert_int_equal(who[0].who.type, WHO_NOBODY);
-	assert_int_equal(blame_sum__culprits(s, 1ull << MECH_UNEXPLAINED, false, who, 2), 0);
+	assert_int_equal(blame_sum__culprits(s, 1ull << MECH_UNEXPLAINED, IN_GAPS, who, 2), 0);
 	assert_int_equal(blame_sum__victims(s, who, 2), 2);
 	assert_int_equal(who[0].who.id, 0);
 	assert_int_equal(who[0].ns, MS(327));
@@ -344,7 +347,7 @@ static void test_blame_sum__out_of_memory(void **state)
 	assert_int_equal(err, 0);
 	s = sum_up(f);
 	OOM_LOOP({
-		n = blame_sum__culprits(s, 0, true, who, 2);
+		n = blame_sum__culprits(s, 0, IN_GAPS | IN_TTFTS, who, 2);
 		assert_true(n == 2 || n == -ENOMEM);
 		n = blame_sum__victims(s, who, 2);
 		assert_true(n == 2 || n == -ENOMEM);

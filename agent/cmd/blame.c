@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tokenlag blame: who slowed whom, and by which mechanism. */
+#include "base/str.h"
+#include "cmd/cmd.h"
+#include "cmd/log.h"
+#include "cmd/replay.h"
+#include "cmd/screen.h"
+#include "sink/blame_table.h"
+#include "sink/find.h"
+#include "sink/json.h"
+#include <argp.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEFAULT_TOP = 10 };
+
+struct blame_opts {
+	const char *file, *request;
+	bool json, all;
+	enum mechanism mechanism;	/* N_MECHANISMS: any */
+	uint64_t top;
+};
+
+static const struct argp_option options[] = {
+	{ "json", 'j', NULL, 0, "Print JSON (doc/report-json.md): blame, what_if, and gaps and ttft_parts of "
+	  "each request", 0 },
+	{ "all", 'a', NULL, 0, "Leave out no pair; JSON: also gaps that are as usual", 0 },
+	{ "request", 'r', "ID", 0, "What happened to one request, and whom it kept waiting: r17, 17, or the "
+	  "beginning of its response id, X-Request-Id or traceparent", 0 },
+	{ "mechanism", 'm', "NAME", 0, "One mechanism only: prefill, queue, event_loop ... (doc/mechanisms.md)", 0 },
+	{ "top", 'n', "N", 0, "Rows of pairs and of longest gaps. Default: 10", 0 },
+	{ 0 }
+};
+
+static enum mechanism find_mechanism(struct argp_state *state, const char *name)
+{
+	char names[700];
+	size_t at = 0;
+
+	for (int m = 0; m < N_MECHANISMS; m++) {
+		if (!strcmp(mechanism_names[m], name))
+			return (enum mechanism)m;
+		if (at < sizeof(names))
+			at += (size_t)snprintf(names + at, sizeof(names) - at, " %s", mechanism_names[m]);
+	}
+	argp_error(state, "there is no mechanism '%s', but:%s", name, names);
+	return N_MECHANISMS;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct blame_opts *o = state->input;
+
+	switch (key) {
+	case 'j':
+		o->json = true;
+		return 0;
+	case 'a':
+		o->all = true;
+		return 0;
+	case 'r':
+		o->request = arg;
+		return 0;
+	case 'm':
+		o->mechanism = find_mechanism(state, arg);
+		return 0;
+	case 'n':
+		if (str_parse_u64(arg, &o->top) || !o->top)
+			argp_error(state, "'%s' is no number of rows", arg);
+		return 0;
+	case ARGP_KEY_ARG:
+		if (o->file)
+			argp_error(state, "one recording at a time: '%s' and '%s'", o->file, arg);
+		o->file = arg;
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+static int print_text(const struct blame_opts *o, const struct model_view *v, struct blame *b,
+		      const struct blame_selection *sel)
+{
+	struct text_opts to = { .width = screen_width(), .color = screen_color(), .utf8 = screen_utf8() };
+	struct blame_text t = { .v = v, .request = sel->request, .mechanism = o->mechanism,
+				.top = o->all ? SIZE_MAX : o->top };
+	struct blame_sum *sum = NULL, *all = NULL;
+	struct summary s;
+	int err;
+
+	err = summarise(v, &s);
+	if (!err)
+		err = blame_sum__select(b, v, sel, &sum);
+	if (!err && sel->request)
+		err = blame_sum__new(b, v, &all);
+	if (!err) {
+		t.summary = &s;
+		t.sum = sum;
+		t.all = all;
+		err = blame_text(&t, &to, stdout);
+	}
+	blame_sum__free(sum);
+	blame_sum__free(all);
+	return err;
+}
+
+static int print(const struct blame_opts *o, const struct model_view *v, const char *trouble)
+{
+	struct json_opts jo = { .all_gaps = o->all, .trouble = *trouble ? trouble : NULL };
+	struct blame_selection sel = { 0 };
+	struct blame *b = NULL;
+	char why[512];
+	size_t i;
+	int err;
+
+	if (o->request) {
+		if (find_request(v, o->request, &i, why, sizeof(why))) {
+			log_error("%s", why);
+			return -ENOENT;
+		}
+		sel.request = (uint32_t)i + 1;
+	}
+	if (o->mechanism < N_MECHANISMS)
+		sel.mechanisms = 1ull << o->mechanism;
+	if (!o->json)
+		say_trouble(trouble);
+	err = blame__new(v, &b);
+	if (!err && o->json)
+		err = json_blame_only(v, b, &sel, &jo, stdout);
+	else if (!err)
+		err = print_text(o, v, b, &sel);
+	blame__free(b);
+	return err;
+}
+
+int cmd_blame(int argc, char **argv)
+{
+	static const struct argp_child children[] = { { &log_argp, 0, "Messages:", -1 }, { 0 } };
+	static const struct argp argp = { options, parse, "[FILE]",
+		"Say who slowed whom: which mechanism, caused by which request, thread, process or device, made "
+		"tokens late, for how many ms. FILE: trace.tlag if not given.\v"
+		"Example: the answer, then everything that the worst culprit did\n"
+		"  tokenlag blame trace.tlag && tokenlag blame trace.tlag --request r17",
+		children, NULL, NULL };
+	struct blame_opts o = { .mechanism = N_MECHANISMS, .top = DEFAULT_TOP };
+	char trouble[TROUBLE_SIZE];
+	struct model_view v;
+	struct model *m;
+	int err;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	if (!o.file)
+		o.file = replay_default();
+	if (!o.file)
+		return CMD_USAGE;
+	err = replay_file(o.file, NULL, &m, trouble);
+	if (err)
+		return CMD_FAILED;
+	model__view(m, &v);
+	err = print(&o, &v, trouble);
+	if (err && err != -ENOENT)
+		log_error("cannot print: %s", strerror(-err));
+	model__free(m);
+	return err ? CMD_FAILED : CMD_OK;
+}

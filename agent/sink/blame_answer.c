@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The answer for a person in trouble: what made tokens late, who did it, what would help. */
+#include "base/units.h"
+#include "sink/blame_words.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Below these it is not worth opening a report with: of gaps, of TTFTs, and in all. */
+enum { WORTH_GAPS_PCT = 2, WORTH_TTFT_PCT = 10, WORTH_NS = 5000000, MIN_CHUNK = 64 };
+
+struct sentence {
+	char *buf;
+	size_t at, size;
+};
+
+static void __attribute__((format(printf, 2, 3))) append(struct sentence *s, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(s->buf + s->at, s->size - s->at, fmt, ap);
+	va_end(ap);
+	if (n > 0)
+		s->at += (size_t)n < s->size - s->at ? (size_t)n : s->size - s->at - 1;
+}
+
+/* ---- the two sides: between tokens, and before the first ---- */
+
+enum side { SIDE_GAPS, SIDE_TTFT };
+
+static uint64_t row_ns(const struct blame_sum *s, int m, enum side side)
+{
+	return side == SIDE_GAPS ? s->by_mechanism[m].ns : s->by_mechanism[m].ttft_ns;
+}
+
+/* Lost events are nobody's fault, and not known to be above anything. */
+static uint64_t above_ns(const struct blame_sum *s, enum side side)
+{
+	return (side == SIDE_GAPS ? s->excess_ns : s->ttft_excess_ns) - row_ns(s, MECH_LOST, side);
+}
+
+static uint64_t all_ns(const struct blame_sum *s, enum side side)
+{
+	return side == SIDE_GAPS ? s->gaps_ns : s->ttfts_ns;
+}
+
+static bool is_worth_it(const struct blame_sum *s, enum side side)
+{
+	uint64_t pct = side == SIDE_GAPS ? WORTH_GAPS_PCT : WORTH_TTFT_PCT;
+
+	return above_ns(s, side) >= WORTH_NS && 100 * above_ns(s, side) >= pct * all_ns(s, side);
+}
+
+bool blame_is_worth_saying(const struct blame_sum *s)
+{
+	return is_worth_it(s, SIDE_GAPS) || is_worth_it(s, SIDE_TTFT);
+}
+
+static int largest_mechanism(const struct blame_sum *s, enum side side)
+{
+	int best = MECH_UNEXPLAINED;
+
+	for (int m = 0; m < MECH_LOST; m++)
+		if (!mechanism_is_own((enum mechanism)m) && row_ns(s, m, side) > row_ns(s, best, side))
+			best = m;
+	return best;
+}
+
+/* ---- stalls by prefill ---- */
+
+/* Tokens that others prefill in a step; *ret_own: is this sequence in it? */
+static uint32_t prefill_of_others(const struct model_view *v, uint32_t step, uint32_t seq, bool *ret_own)
+{
+	const struct rec_step *st = &v->steps[step];
+	uint32_t n = 0;
+
+	*ret_own = false;
+	for (uint32_t i = 0; i < st->n_members; i++) {
+		const struct rec_member *m = &v->members[st->first_member + i];
+
+		if (m->seq == seq)
+			*ret_own = true;
+		else if (m->phase == TL_PREFILL)
+			n += m->n_tokens;
+	}
+	return n;
+}
+
+/* Steps are in order of time as far as one engine goes, so the search may end early by little. */
+static uint32_t largest_chunk(const struct model_view *v, const struct gap *g, uint64_t *ret_tokens)
+{
+	uint32_t largest = 0, seq = g->seq - 1;
+	const struct rec_sequence *q = &v->seqs[seq];
+
+	*ret_tokens = 0;
+	for (size_t i = 0; i < q->n_visits; i++) {
+		const struct rec_step *st = &v->steps[q->visits[i].step];
+		uint32_t n;
+		bool own;
+
+		if (st->t1_ns <= g->t0_ns || st->t0_ns >= g->t1_ns)
+			continue;
+		n = prefill_of_others(v, q->visits[i].step, seq, &own);
+		*ret_tokens += own ? n : 0;
+		largest = own && n > largest ? n : largest;
+	}
+	return largest;
+}
+
+bool longest_stall(const struct model_view *v, const struct blame_sum *s, struct stall *ret)
+{
+	const struct gap *g = NULL;
+	uint64_t most = 0, tokens;
+	struct stall st;
+
+	for (size_t i = 0; i < s->n_top; i++) {
+		uint64_t ns = 0;
+
+		for (size_t k = 0; k < s->top[i].n_parts; k++)
+			if (s->top[i].parts[k].mechanism == MECH_PREFILL)
+				ns += s->top[i].parts[k].ns;
+		if (ns > most) {
+			most = ns;
+			g = &s->top[i];
+		}
+	}
+	if (!g || !g->seq || g->seq > v->n_seqs)
+		return false;
+	st.chunk = largest_chunk(v, g, &tokens);
+	for (st.smaller = MIN_CHUNK; 2 * st.smaller <= st.chunk / 3;)
+		st.smaller *= 2;
+	if (st.chunk < 2 * MIN_CHUNK)
+		return false;
+	st.ns = g->t1_ns - g->t0_ns;
+	st.smaller_ns = st.ns - most + (uint64_t)((double)most / (double)tokens * st.smaller);
+	*ret = st;
+	return true;
+}
+
+/* ---- sentences ---- */
+
+static void append_request_facts(struct sentence *to, const struct model_view *v, uint32_t i)
+{
+	const struct rec_request *r;
+	char bytes[UNITS_LEN];
+
+	if (i >= v->n_requests)
+		return;
+	r = &v->requests[i];
+	if (r->prompt.prov != PROV_NONE)
+		append(to, " (%u tokens", r->prompt.n);
+	else if (r->body_bytes)
+		append(to, " (%s of body", units_bytes(bytes, r->body_bytes));
+	else
+		return;
+	append(to, r->status >= 400 ? ", HTTP %u)" : ")", r->status);
+}
+
+/* "; worst culprit r17 (8188 tokens): 640 ms on 2 requests" */
+static int append_culprit(struct sentence *to, const struct model_view *v, const struct blame_sum *s,
+			  int mechanism, unsigned int where)
+{
+	struct blame_who who;
+	char name[80], ms[UNITS_LEN];
+	long n = blame_sum__culprits(s, 1ull << mechanism, where, &who, 1);
+
+	if (n <= 0)
+		return (int)n;
+	append(to, "; worst culprit %s", culprit_text(v, &who.who, name, sizeof(name)));
+	if (who.who.type == WHO_REQUEST)
+		append_request_facts(to, v, who.who.id);
+	append(to, ": %s on %u request%s", units_ns(ms, who.ns + who.ttft_ns), who.n_victims,
+	       who.n_victims == 1 ? "" : "s");
+	return 0;
+}
+
+static void append_advice(struct sentence *to, const struct model_view *v, const struct blame_sum *s,
+			  int mechanism)
+{
+	char now[UNITS_LEN], then[UNITS_LEN], text[600];
+	struct stall st;
+
+	if (mechanism == MECH_PREFILL && longest_stall(v, s, &st))
+		append(to,
+		       "; chunks of %u tokens (now %u) would bound a stall at about %s (now %s), not "
+		       "their sum",
+		       st.smaller, st.chunk, units_ns(then, st.smaller_ns), units_ns(now, st.ns));
+	else if (mechanism == MECH_UNEXPLAINED && s->ruled_out)
+		append(to, "; ruled out: %s", mechanisms_text(s->ruled_out, text, sizeof(text)));
+	else if (*mechanism_advice((enum mechanism)mechanism))
+		append(to, "; %s", mechanism_advice((enum mechanism)mechanism));
+}
+
+static const char *phrase(int mechanism)
+{
+	return mechanism == MECH_PREFILL ? "prefill of other requests in the same step"
+					 : mechanism_labels[mechanism];
+}
+
+static unsigned int pct(uint64_t part, uint64_t all)
+{
+	return all ? (unsigned int)(100.0 * (double)part / (double)all + 0.5) : 0;
+}
+
+static int append_side(struct sentence *to, const struct model_view *v, const struct blame_sum *s,
+		       enum side side)
+{
+	int m = largest_mechanism(s, side), err;
+	uint64_t ns = row_ns(s, m, side), above = above_ns(s, side);
+	char total[UNITS_LEN], all[UNITS_LEN];
+
+	append(to, "%s%u %% of the time above baseline %s (%s, that is %u %% of %s) is %s",
+	       to->at ? " " : "", pct(ns, above),
+	       side == SIDE_GAPS ? "between tokens" : "before first tokens", units_ns(total, above),
+	       pct(above, all_ns(s, side)), units_ns(all, all_ns(s, side)), phrase(m));
+	err = append_culprit(to, v, s, m, side == SIDE_GAPS ? IN_GAPS : IN_TTFTS);
+	append_advice(to, v, s, m);
+	append(to, ".");
+	return err;
+}
+
+static int append_mechanism(struct sentence *to, const struct model_view *v, const struct blame_sum *s,
+			    int m)
+{
+	const struct blame_row *r = &s->by_mechanism[m];
+	char ms[UNITS_LEN], wait[UNITS_LEN];
+	int err;
+
+	if (!r->ns && !r->ttft_ns) {
+		append(to, "No time went to %s.", phrase(m));
+		return 0;
+	}
+	append(to, "%s:", phrase(m));
+	if (r->ns)
+		append(to, " %s in %u gap%s", units_ns(ms, r->ns), r->n_gaps,
+		       r->n_gaps == 1 ? "" : "s");
+	if (r->ttft_ns)
+		append(to, "%s %s before first tokens", r->ns ? "," : "", units_ns(wait, r->ttft_ns));
+	append(to, " of %u request%s", r->n_victims, r->n_victims == 1 ? "" : "s");
+	err = append_culprit(to, v, s, m, IN_GAPS | IN_TTFTS);
+	append_advice(to, v, s, m);
+	append(to, ".");
+	return err;
+}
+
+static void append_nothing(struct sentence *to, const struct blame_sum *s)
+{
+	uint64_t own = s->gaps_ns - s->excess_ns, above;
+	int m = largest_mechanism(s, SIDE_GAPS);
+	char ms[UNITS_LEN];
+
+	if (!s->n_gaps && !s->n_ttfts) {
+		append(to, "No gap between tokens and no wait for a first token was seen: there is nothing "
+			   "to explain.");
+		return;
+	}
+	append(to, "Nobody slowed anybody worth naming");
+	above = above_ns(s, SIDE_GAPS);
+	if (s->n_gaps)
+		append(to, ": %.1f %% of the time between tokens is their own",
+		       (double)(int64_t)(1000.0 * (double)own / (double)s->gaps_ns) / 10);
+	if (above && row_ns(s, m, SIDE_GAPS))
+		append(to, "; most of the rest is %s (%s)", phrase(m),
+		       units_ns(ms, row_ns(s, m, SIDE_GAPS)));
+	append(to, ".");
+}
+
+int blame_answer(const struct model_view *v, const struct blame_sum *s, enum mechanism mechanism,
+		 char *buf, size_t size)
+{
+	struct sentence to = { buf, 0, size };
+	enum side first = above_ns(s, SIDE_TTFT) > above_ns(s, SIDE_GAPS) ? SIDE_TTFT : SIDE_GAPS;
+	enum side second = first == SIDE_GAPS ? SIDE_TTFT : SIDE_GAPS;
+	int err = 0;
+
+	buf[0] = '\0';
+	if (mechanism < N_MECHANISMS)
+		return append_mechanism(&to, v, s, (int)mechanism);
+	if (is_worth_it(s, first))
+		err = append_side(&to, v, s, first);
+	if (!err && is_worth_it(s, second))
+		err = append_side(&to, v, s, second);
+	if (!err && !to.at)
+		append_nothing(&to, s);
+	if (!err && s->n_gaps && !s->n_learnt)
+		append(&to, " Too few undisturbed steps to learn what is usual: only what left evidence is "
+			    "blamed.");
+	return err;
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who slowed whom, as text: the answer first, then tables that add up to it. */
+#include "sink/blame_table.h"
+#include "base/units.h"
+#include "base/util.h"
+#include "sink/blame_priv.h"
+#include "sink/blame_words.h"
+#include "sink/text_priv.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+enum { WIDE = 98, MECHANISM_COLUMNS = 31 };
+
+/* ---- the answer ---- */
+
+static int write_answer(struct page *p, const struct blame_text *t)
+{
+	char text[1600], first[32] = "";
+	int err = blame_answer(t->v, t->sum, t->mechanism, text, sizeof(text));
+
+	if (err)
+		return err;
+	if (t->request)
+		snprintf(first, sizeof(first), "r%u: ", t->v->requests[t->request - 1].req);
+	page__style(p, STYLE_BOLD);
+	page__para(p, "", 0, "%s%s", first, text);
+	page__style(p, STYLE_PLAIN);
+	return 0;
+}
+
+/* ---- by mechanism ---- */
+
+static unsigned int pct(uint64_t part, uint64_t all)
+{
+	return all ? (unsigned int)(100.0 * (double)part / (double)all + 0.5) : 0;
+}
+
+static uint64_t both(const struct blame_row *r)
+{
+	return r->ns + r->ttft_ns;
+}
+
+static int write_mechanism(struct page *p, const struct blame_text *t, uint8_t m)
+{
+	const struct blame_sum *s = t->sum;
+	const struct blame_row *r = &s->by_mechanism[m];
+	char ms[CELL_LEN], name[64], share[16];
+	struct blame_who who;
+	long n = blame_sum__culprits(s, 1ull << m, IN_GAPS | IN_TTFTS, &who, 1);
+
+	if (n < 0)
+		return (int)n;
+	snprintf(share, sizeof(share), "%u %%", pct(both(r), s->excess_ns + s->ttft_excess_ns));
+	page__style(p, m >= MECH_LOST ? STYLE_BAD : STYLE_PLAIN);
+	fprintf(p->out, "%-*s%9s%7s", MECHANISM_COLUMNS, mechanism_labels[m],
+		cell_ms(ms, (int64_t)both(r)), share);
+	if (p->width >= WIDE) {
+		fprintf(p->out, "%9s", r->ns ? cell_ms(ms, (int64_t)r->ns) : "-");
+		fprintf(p->out, "%9s", r->ttft_ns ? cell_ms(ms, (int64_t)r->ttft_ns) : "-");
+	}
+	fprintf(p->out, "%9u", r->n_victims);
+	page__style(p, STYLE_PLAIN);
+	if (n)
+		fprintf(p->out, "  %.*s: %s", p->width >= WIDE ? 20 : 14,
+			culprit_brief(t->v, &who.who, name, sizeof(name)),
+			cell_ms(ms, (int64_t)(who.ns + who.ttft_ns)));
+	fputc('\n', p->out);
+	return 0;
+}
+
+/* "their own: 4.00 s decode, 360 ms prefill = 86 % of 5.01 s" */
+static void write_own(struct page *p, const struct blame_sum *s)
+{
+	static const char *const names[] = { "decode", "prefill", "parsing and tokenizing", "delivery" };
+	uint64_t own = 0, all = s->gaps_ns + s->ttfts_ns;
+	char text[300], ms[UNITS_LEN], total[UNITS_LEN];
+	int at = 0;
+
+	for (size_t m = 0; m < ARRAY_SIZE(names); m++) {
+		uint64_t ns = both(&s->by_mechanism[m]);
+
+		own += ns;
+		if (ns)
+			at += snprintf(text + at, sizeof(text) - (size_t)at, "%s%s %s", at ? ", " : "",
+				       units_ns(ms, ns), names[m]);
+	}
+	if (!all)
+		return;
+	page__para(p, "own", LABEL, "%s: %u %% of the %s of all gaps (%" PRIu64 ") and waits for first "
+		   "tokens (%" PRIu64 ")", at ? text : "nothing", pct(own, all), units_ns(total, all),
+		   s->n_gaps, s->n_ttfts);
+}
+
+static int write_mechanisms(struct page *p, const struct blame_text *t)
+{
+	uint8_t order[N_MECHANISMS];
+	size_t n = blame_sum__order(t->sum, order);
+	int err = 0;
+
+	if (n) {
+		page__heading(p, "%-*s%9s%7s%s%9s  worst culprit", MECHANISM_COLUMNS,
+			      "ms above baseline", "ms", "share",
+			      p->width >= WIDE ? "  in gaps in TTFTs" : "", "requests");
+		for (size_t i = 0; i < n && !err; i++)
+			err = write_mechanism(p, t, order[i]);
+	}
+	fputc('\n', p->out);
+	write_own(p, t->sum);
+	return err;
+}
+
+/* ---- pairs ---- */
+
+static void write_pair(struct page *p, const struct blame_text *t, const struct blame_pair *x)
+{
+	char ms[CELL_LEN], victim[24], who[64], root[48] = "", longest[CELL_LEN], at[CELL_LEN];
+	const struct culprit victim_of = { .type = WHO_REQUEST, .id = x->victim };
+
+	culprit_brief(t->v, &victim_of, victim, sizeof(victim));
+	culprit_brief(t->v, &x->culprit, who, sizeof(who));
+	if (x->root.type != WHO_NOBODY) {
+		culprit_brief(t->v, &x->root, root, sizeof(root));
+		snprintf(who + strlen(who), sizeof(who) - strlen(who), " for %s", root);
+	}
+	fprintf(p->out, "%-8s%-18.17s%-*s%9s%6u", victim, who, MECHANISM_COLUMNS,
+		mechanism_labels[x->mechanism], cell_ms(ms, (int64_t)(x->ns + x->ttft_ns)), x->n_gaps);
+	if (p->width >= WIDE)
+		fprintf(p->out, "%9s%11s", cell_ms(longest, (int64_t)x->max_ns),
+			cell_ms(at, (int64_t)(x->max_at_ns - t->v->t0_ns)));
+	if (p->width >= WIDE + 12)
+		fprintf(p->out, "  %s", x->prov ? provenance_names[x->prov] : "");
+	fputc('\n', p->out);
+}
+
+static bool concerns(const struct culprit *c, uint32_t request)
+{
+	return c->type == WHO_REQUEST && c->id == request;
+}
+
+/* Rows of pairs; of `culprit` (index + 1; 0: all). Returns how many there are. */
+static size_t write_pairs(struct page *p, const struct blame_text *t, const struct blame_sum *s,
+			  uint32_t culprit)
+{
+	size_t n = 0;
+	uint64_t rest_ns = 0;
+	char ms[UNITS_LEN];
+
+	for (size_t i = 0; i < s->n_pairs; i++) {
+		const struct blame_pair *x = &s->pairs[i];
+
+		if (culprit && (x->victim == culprit - 1 || (!concerns(&x->culprit, culprit - 1) &&
+							     !concerns(&x->root, culprit - 1))))
+			continue;
+		if (!n)
+			page__heading(p, "%-8s%-18s%-*s%9s%6s%s%s", "victim", "culprit", MECHANISM_COLUMNS,
+				      "by", "ms", "gaps", p->width >= WIDE ? "  longest      at ms" : "",
+				      p->width >= WIDE + 12 ? "  from" : "");
+		if (n++ < t->top)
+			write_pair(p, t, x);
+		else
+			rest_ns += x->ns + x->ttft_ns;
+	}
+	if (n > t->top)
+		page__para(p, "", 0, "and %zu more (%s): --top %zu shows them", n - t->top,
+			   units_ns(ms, rest_ns), n);
+	return n;
+}
+
+/* ---- longest gaps ---- */
+
+static void write_gaps(struct page *p, const struct blame_text *t)
+{
+	const struct blame_sum *s = t->sum;
+	size_t n = s->n_top < t->top ? s->n_top : t->top;
+	char text[1200], row[80], at[CELL_LEN], ms[CELL_LEN], usual[CELL_LEN], token[16];
+
+	if (!n)
+		return;
+	page__heading(p, "%9s  %-7s%6s%9s%9s  %s", "at ms", "victim", "token", "ms", "usual",
+		      "longest gaps: what filled them");
+	for (size_t i = 0; i < n; i++) {
+		const struct gap *g = &s->top[i];
+		char victim[24];
+
+		snprintf(token, sizeof(token), "%u", g->token);
+		snprintf(row, sizeof(row), "%9s  %-7s%6s%9s%9s  ",
+			 cell_ms(at, (int64_t)(g->t0_ns - t->v->t0_ns)),
+			 culprit_brief(t->v, &(struct culprit){ .type = WHO_REQUEST, .id = g->request },
+				       victim, sizeof(victim)),
+			 token, cell_ms(ms, (int64_t)(g->t1_ns - g->t0_ns)),
+			 g->usual_ns ? cell_ms(usual, (int64_t)g->usual_ns) : "-");
+		gap_text(t->v, g, text, sizeof(text));
+		page__text(p, row, 44, text);
+	}
+	if (s->n_odd_gaps > n)
+		page__para(p, "", 0, "%" PRIu64 " of %" PRIu64 " gaps are longer than usual.", s->n_odd_gaps,
+			   s->n_gaps);
+}
+
+/* ---- what if ---- */
+
+static const char *cell_p99(char buf[CELL_LEN], const struct dist *d, bool *few)
+{
+	cell_ms(buf, d->n ? (int64_t)d->p99 : -1);
+	if (!d->n)
+		return "-";
+	if (d->n < MIN_FOR_P99) {
+		*few = true;
+		strcat(buf, "*");
+	}
+	return buf;
+}
+
+static void write_what_if(struct page *p, const struct blame_sum *s)
+{
+	bool few = false;
+
+	if (s->n_what_if < 2)
+		return;
+	page__heading(p, "%-40s%12s%12s%12s", "what if, ms", "TPOT p50", "TPOT p99", "TTFT p99");
+	for (size_t i = 0; i < s->n_what_if; i++) {
+		const struct blame_what_if *w = &s->what_if[i];
+		char a[CELL_LEN], b[CELL_LEN], c[CELL_LEN], name[64];
+
+		if (i)
+			snprintf(name, sizeof(name), "without %s", mechanism_labels[w->without]);
+		else
+			snprintf(name, sizeof(name), "as it was");
+		fprintf(p->out, "%-40s%12s%12s%12s\n", name,
+			w->tpot.n ? cell_ms(a, (int64_t)w->tpot.p50) : "-", cell_p99(b, &w->tpot, &few),
+			cell_p99(c, &w->ttft, &few));
+	}
+	if (few)
+		page__para(p, "", 0, "* max, as there are fewer than %d values", MIN_FOR_P99);
+}
+
+/* ---- what it rests on ---- */
+
+static void write_unexplained(struct page *p, const struct blame_sum *s)
+{
+	const struct blame_row *r = &s->by_mechanism[MECH_UNEXPLAINED];
+	uint64_t external = 0;
+	char ms[UNITS_LEN], out[900], not[900];
+
+	if (!both(r))
+		return;
+	for (int m = MECH_HOST; m < MECH_LOST; m++)
+		external |= 1ull << m;
+	mechanisms_text(s->ruled_out, out, sizeof(out));
+	mechanisms_text(external & ~s->ruled_out, not, sizeof(not));
+	page__style(p, STYLE_BAD);
+	page__para(p, "unknown", LABEL, "%s in %u gap%s of %u request%s unexplained", units_ns(ms, both(r)),
+		   r->n_gaps, r->n_gaps == 1 ? "" : "s", r->n_victims, r->n_victims == 1 ? " is" : "s is");
+	page__style(p, STYLE_PLAIN);
+	page__para(p, "", LABEL, "ruled out: %s", *out ? out : "nothing");
+	page__para(p, "", LABEL, "no evidence was recorded of: %s", not);
+}
+
+static void write_basis(struct page *p, const struct blame_text *t)
+{
+	const struct blame_sum *s = t->sum;
+	uint64_t all = s->prov_ns[PROV_NONE], lost = both(&s->by_mechanism[MECH_LOST]);
+	char text[200] = "", ms[UNITS_LEN];
+	int at = 0;
+
+	for (int i = PROV_OBSERVED; i <= PROV_INFERRED; i++)
+		all += s->prov_ns[i];
+	for (int i = PROV_OBSERVED; i <= PROV_INFERRED; i++)
+		if (s->prov_ns[i])
+			at += snprintf(text + at, sizeof(text) - (size_t)at, "%s%u %% %s", at ? ", " : "",
+				       pct(s->prov_ns[i], all), provenance_names[i]);
+	if (at)
+		page__para(p, "blame", LABEL, "%s", text);
+	if (s->n_learnt)
+		page__para(p, "usual", LABEL, "learnt from %u undisturbed steps of this recording; %" PRIu64
+			   " of %" PRIu64 " gaps have nothing to compare with", s->n_learnt,
+			   s->n_no_baseline, s->n_gaps);
+	if (lost)
+		page__para(p, "lost", LABEL, "%s of gaps lie where events were lost: nobody is blamed there",
+			   units_ns(ms, lost));
+	if (s->n_pairs_not_kept)
+		page__para(p, "not kept", LABEL, "%" PRIu64 " parts of pairs beyond the limit of %d: in the "
+			   "sums only", s->n_pairs_not_kept, MAX_PAIRS);
+	text_seen(p, t->v, t->summary);
+	text_cost(p, t->v, t->summary);
+	text_capture(p, t->v);
+}
+
+int blame_text(const struct blame_text *t, const struct text_opts *o, FILE *out)
+{
+	struct page p;
+	int err;
+
+	page__init(&p, o, out);
+	err = write_answer(&p, t);
+	if (!err)
+		err = write_mechanisms(&p, t);
+	if (!err && !t->request)
+		err = blame_matrix(&p, t);
+	if (err)
+		return err;
+	write_pairs(&p, t, t->sum, 0);
+	if (t->request && t->all && !write_pairs(&p, t, t->all, t->request))
+		page__para(&p, "", 0, "It kept nobody else waiting.");
+	write_gaps(&p, t);
+	write_what_if(&p, t->sum);
+	fputc('\n', out);
+	write_unexplained(&p, t->sum);
+	write_basis(&p, t);
+	page__para(&p, "words", LABEL,
+		   "above baseline: beyond what the same step takes undisturbed; each mechanism, what it is "
+		   "confused with and what to do: doc/mechanisms.md");
+	return page__finish(&p);
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Culprits, parts and advice in words. */
+#include "sink/blame_words.h"
+#include "base/units.h"
+#include "base/util.h"
+#include "sink/notes.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_NAMED_PARTS = 6 };
+
+static const char *const advice[N_MECHANISMS] = {
+	[MECH_PREFILL] = "smaller chunks of prefill bound each stall, not their sum",
+	[MECH_RECOMPUTE] = "a larger KV cache, or fewer sequences at once, ends preemptions",
+	[MECH_PREEMPTED] = "a larger KV cache, or fewer sequences at once, ends preemptions",
+	[MECH_QUEUE] = "more sequences at once (llama.cpp --parallel, vLLM --max-num-seqs), if there is "
+		       "memory for them, or another replica shortens it",
+	[MECH_STEP_WAIT] = "shorter steps bound it: smaller chunks of prefill",
+	[MECH_LEFT_OUT] = "look for an option that computes prefill and decode in one step (chunked "
+			  "prefill)",
+	[MECH_HOST] = "profile the engine's thread: it schedules, prepares input and samples",
+	[MECH_GC] = "freeze what is there after the start (gc.freeze()), or collect less often",
+	[MECH_GIL] = "move what that thread does into another process",
+	[MECH_COMPILE] = "warm every shape up before traffic comes",
+	[MECH_GRAMMAR] = "keep compiled grammars, or compile them off the serving loop",
+	[MECH_THROTTLED] = "raise the quota (cpu.max), or let fewer threads compute",
+	[MECH_RUN_QUEUE] = "give the engine CPUs of its own, or move the other process",
+	[MECH_PAGE_FAULT] = "lock the model in memory, and see what else needs memory",
+	[MECH_GRAPH_MISS] = "capture graphs for this batch size, or run no more sequences than captured",
+	[MECH_PADDING] = "capture a size in between",
+	[MECH_COLLECTIVE] = "see what the host of that rank does: pin its threads",
+	[MECH_COMMUNICATION] = "the links are the limit: fewer ranks, or faster ones",
+	[MECH_NEIGHBOUR] = "move the other process to another device",
+	[MECH_CLOCK] = "raise the power limit, or cool it better",
+	[MECH_COPY] = "look for copies from pageable memory in every step",
+	[MECH_EVENT_LOOP] = "tokenize off the event loop or run more API processes; limit the size of "
+			    "prompts at the gateway",
+	[MECH_METRICS] = "scrape less often, or from a process of its own",
+	[MECH_DETOKENIZER] = "run more processes that detokenize, or stream several tokens per chunk",
+	[MECH_APP_BUFFER] = "turn compression and buffering middleware off for streams",
+	[MECH_NAGLE] = "set TCP_NODELAY on the server's sockets",
+	[MECH_SLOW_CLIENT] = "the client has to read faster: the engine is not slower for it",
+	[MECH_PROXY_BUFFER] = "turn the proxy's buffering off for streams (nginx: proxy_buffering off)",
+	[MECH_NETWORK] = "look at the path to the client: segments are lost",
+	[MECH_BEFORE_HOST] = "look at the gateway: it passed before the first byte came here",
+};
+
+const char *mechanism_advice(enum mechanism m)
+{
+	return m < N_MECHANISMS && advice[m] ? advice[m] : "";
+}
+
+/* ---- culprits ---- */
+
+static const char *request_name(const struct model_view *v, uint32_t i, char *buf, size_t size)
+{
+	if (i < v->n_requests)
+		snprintf(buf, size, "r%u", v->requests[i].req);
+	else
+		snprintf(buf, size, "a request");
+	return buf;
+}
+
+const char *culprit_brief(const struct model_view *v, const struct culprit *c, char *buf, size_t size)
+{
+	static const char *const names[N_CULPRIT_TYPES] = {
+		[WHO_NOBODY] = "nobody",  [WHO_THREAD] = "tid",	   [WHO_PROCESS] = "pid",
+		[WHO_CGROUP] = "cgroup",  [WHO_DEVICE] = "GPU",	   [WHO_RANK] = "rank",
+		[WHO_CLIENT] = "client",  [WHO_NETWORK] = "network",
+	};
+	char seq[24];
+
+	if (c->type == WHO_REQUEST)
+		return request_name(v, c->id, buf, size);
+	if (c->type == WHO_SEQUENCE && c->id < v->n_seqs)
+		snprintf(buf, size, "%s", sequence_name(v, c->id, seq));
+	else if (c->type >= N_CULPRIT_TYPES || !names[c->type])
+		snprintf(buf, size, "?");
+	else if (c->type == WHO_DEVICE || c->type == WHO_RANK)
+		snprintf(buf, size, "%s %u", names[c->type], c->id);
+	else if (c->name[0])
+		snprintf(buf, size, "%.*s", (int)sizeof(c->name), c->name);
+	else if (c->type == WHO_THREAD || c->type == WHO_PROCESS)
+		snprintf(buf, size, "%s %u", names[c->type], c->id);
+	else if (c->type == WHO_CLIENT && c->id)
+		snprintf(buf, size, ":%u", c->id);
+	else
+		snprintf(buf, size, "%s", names[c->type]);
+	return buf;
+}
+
+const char *culprit_text(const struct model_view *v, const struct culprit *c, char *buf, size_t size)
+{
+	char brief[48];
+
+	culprit_brief(v, c, brief, sizeof(brief));
+	switch (c->type) {
+	case WHO_NOBODY:
+		buf[0] = '\0';
+		break;
+	case WHO_THREAD:
+	case WHO_PROCESS:
+		if (c->name[0] && c->id)
+			snprintf(buf, size, "%s (%s %u)", brief,
+				 c->type == WHO_THREAD ? "tid" : "pid", c->id);
+		else
+			snprintf(buf, size, "%s", brief);
+		break;
+	case WHO_CGROUP:
+		snprintf(buf, size, c->name[0] ? "cgroup %s" : "%s", brief);
+		break;
+	case WHO_DEVICE:
+	case WHO_RANK:
+		snprintf(buf, size, c->name[0] ? "%s (%.32s)" : "%s", brief, c->name);
+		break;
+	case WHO_CLIENT:
+		if (c->name[0] && c->id)
+			snprintf(buf, size, "%s at port %u", brief, c->id);
+		else if (c->id)
+			snprintf(buf, size, "client at port %u", c->id);
+		else
+			snprintf(buf, size, "%s", brief);
+		break;
+	default:
+		snprintf(buf, size, "%s", brief);
+	}
+	return buf;
+}
+
+/* ---- parts ---- */
+
+/* " (r3, because of r7; inferred)" */
+static int whose(const struct model_view *v, const struct blame_part *p, char *buf, size_t size)
+{
+	char who[80], root[80];
+	bool inferred = p->prov == PROV_INFERRED && !mechanism_is_own(p->mechanism) &&
+			p->mechanism < MECH_LOST;
+
+	culprit_text(v, &p->who, who, sizeof(who));
+	culprit_text(v, &p->root, root, sizeof(root));
+	if (!*who && !*root && !inferred)
+		return 0;
+	return snprintf(buf, size, " (%s%s%s%s%s)", who, *root ? *who ? ", because of " : "because of " : "",
+			root, inferred && (*who || *root) ? ", " : "", inferred ? "inferred" : "");
+}
+
+const char *gap_text(const struct model_view *v, const struct gap *g, char *buf, size_t size)
+{
+	uint64_t rest = 0;
+	char ms[UNITS_LEN];
+	size_t at = 0;
+
+	buf[0] = '\0';
+	for (size_t i = 0; i < g->n_parts; i++) {
+		const struct blame_part *p = &g->parts[i];
+
+		if ((i >= MAX_NAMED_PARTS && g->n_parts > MAX_NAMED_PARTS + 1) ||
+		    p->mechanism >= N_MECHANISMS || at + 200 > size) {
+			rest += p->ns;
+			continue;
+		}
+		at += (size_t)snprintf(buf + at, size - at, "%s%s %s", at ? ", " : "",
+				       units_ns(ms, p->ns), mechanism_labels[p->mechanism]);
+		at += (size_t)whose(v, p, buf + at, size - at);
+	}
+	if (rest)
+		snprintf(buf + at, size - at, ", %s in smaller parts", units_ns(ms, rest));
+	return buf;
+}
+
+const char *mechanisms_text(uint64_t bits, char *buf, size_t size)
+{
+	size_t at = 0;
+
+	buf[0] = '\0';
+	for (int m = 0; m < N_MECHANISMS && at < size; m++)
+		if (bits & 1ull << m)
+			at += (size_t)snprintf(buf + at, size - at, "%s%s", at ? "; " : "",
+					       mechanism_labels[m]);
+	return buf;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blame in words: culprits, parts of a gap, what to do, and the answer for a person in trouble. */
+#ifndef TL_SINK_BLAME_WORDS_H
+#define TL_SINK_BLAME_WORDS_H
+
+#include "model/blame_sum.h"
+
+/* "r17", "slot 2", "ffmpeg (pid 4242)", "rank 2", "client at port 5000"; "" for nobody. Returns buf. */
+const char *culprit_text(const struct model_view *v, const struct culprit *c, char *buf, size_t size);
+/* The same in one word, for a column: "r17", "ffmpeg", "rank 2"; "nobody". Returns buf. */
+const char *culprit_brief(const struct model_view *v, const struct culprit *c, char *buf, size_t size);
+
+/* "160 ms prefill in the same step (r3), 20.0 ms own decode": parts of a gap, longest first. */
+const char *gap_text(const struct model_view *v, const struct gap *g, char *buf, size_t size);
+
+/* "garbage collection; CPU quota used up": bit i is enum mechanism i. Returns buf. */
+const char *mechanisms_text(uint64_t bits, char *buf, size_t size);
+
+/* What to do about it, as a clause; "" where there is nothing to say. */
+const char *mechanism_advice(enum mechanism m);
+
+/* Chunks of prefill: how long the longest stall was, and how long it would be with smaller ones. */
+struct stall {
+	uint32_t chunk, smaller;	/* tokens of others' prefill in its step; some of that */
+	uint64_t ns, smaller_ns;
+};
+bool longest_stall(const struct model_view *v, const struct blame_sum *s, struct stall *ret);
+
+/* Is so much lost to others that a report should open with it? */
+bool blame_is_worth_saying(const struct blame_sum *s);
+
+/* One or two sentences: which mechanism, who, what to do. `mechanism`: N_MECHANISMS: whichever is worst.
+ * Returns 0 or -ENOMEM. */
+int blame_answer(const struct model_view *v, const struct blame_sum *s, enum mechanism mechanism,
+		 char *buf, size_t size);
+
+#endif
