@@ -245,6 +245,7 @@ int model__finish(struct model *m)
 		return 0;
 	request_finish_all(m);
 	err = split_at_losses(m);
+	infer_again(m);		/* before joins: they compare counts of prompts */
 	if (!err)
 		err = join_rest(m);
 	if (!err)

@@ -99,6 +99,9 @@ int step_infer_preemptions(struct model *m);
 
 void visit_counts(struct rec_sequence *q, const struct rec_visit *v);	/* adds to its sums */
 
+/* again.c: prompts computed anew behind a preemption that nobody told of */
+void infer_again(struct model *m);
+
 /* losses.c: sequences that go on behind lost events are split there. 0 or -ENOMEM */
 int split_at_losses(struct model *m);
 

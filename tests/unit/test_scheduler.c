@@ -221,6 +221,43 @@ static void test_preemption__joins_by_counts_all_the_same(void **state)
 	assert_int_equal(finish(m)->requests[0].n_seqs, 1);
 }
 
+/* Prompt of 40, two tokens decoded; then a prompt of n tokens on the same sequence. */
+static const struct rec_sequence *prompt_again(struct model *m, uint16_t kind, uint32_t n)
+{
+	engine(m, CORE, CORE, kind);
+	seq_begin(m, CORE, 7, 1005);
+	prefill(m, 1010, 7, 40, 1, 0);
+	decode(m, 1020, 7);
+	decode(m, 1030, 7);
+	prefill(m, 1100, 7, n / 2, 0, 0);
+	prefill(m, 1110, 7, n - n / 2, 1, 0);
+	return finish(m)->seqs;
+}
+
+static void test_preemption__a_prompt_behind_output_comes_again(void **state)
+{
+	const struct rec_sequence *q = prompt_again(*state, TL_ENGINE_VLLM, 42);
+
+	assert_int_equal(q->n_prefill, 40);
+	assert_int_equal(q->n_again, 42);
+	assert_int_equal(q->n_preemptions, 1);
+	assert_int_equal(q->preemptions[0].at_ns, 1040);
+	assert_int_equal(q->preemptions[0].resumed_ns, 1100);
+	assert_int_equal(q->preemptions[0].lost_tokens, 42);
+	assert_int_equal(q->preemptions[0].prov, PROV_INFERRED);
+	assert_int_equal(finish(*state)->members[4].again, 1);
+}
+
+static void test_preemption__a_short_prompt_behind_output_is_new(void **state)
+{
+	assert_int_equal(prompt_again(*state, TL_ENGINE_VLLM, 20)->n_again, 0);
+}
+
+static void test_preemption__llama_takes_no_place_away(void **state)
+{
+	assert_int_equal(prompt_again(*state, TL_ENGINE_LLAMA, 42)->n_again, 0);
+}
+
 static void test_preemption__survives_no_memory(void **state)
 {
 	(void)state;
@@ -265,6 +302,9 @@ int main(void)
 		TEST(test_preemption__steps_tell_where_the_engine_does_not),
 		TEST(test_preemption__the_adapter_may_infer_it),
 		TEST(test_preemption__joins_by_counts_all_the_same),
+		TEST(test_preemption__a_prompt_behind_output_comes_again),
+		TEST(test_preemption__a_short_prompt_behind_output_is_new),
+		TEST(test_preemption__llama_takes_no_place_away),
 		TEST(test_preemption__survives_no_memory),
 	};
 
