@@ -204,8 +204,8 @@ def blames(sc, answer, provenance=True):
 
 
 def _has_root(answer, victim, mechanism, root):
-	return any(p["victim"] == victim.id and p["mechanism"] == mechanism and root.fits(p.get("root"))
-		   for p in answer.blame["blame"]["pairs"])
+	return all(root.fits((s[1] or {}).get("root")) for (m, _), s in answer.sums(victim.id).items()
+		   if m == mechanism)
 
 
 def _short(answer, request):
@@ -214,8 +214,10 @@ def _short(answer, request):
 
 
 def _expected(sc, victim, mechanism, culprit):
+	if culprit and culprit["type"] == "request" and str(culprit["id"])[0] == "s":
+		culprit = None	# a sequence that no request has: the mechanism must do
 	for v, m, who, *_ in sc.blames:
-		if v.id == victim and m == mechanism and (who is None or who.fits(culprit)):
+		if v.id == victim and m == mechanism and (who is None or not culprit or who.fits(culprit)):
 			return True
 	return any(m == mechanism and (who is None or who.fits(culprit)) for m, who in sc.allowed)
 

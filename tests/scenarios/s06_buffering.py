@@ -8,7 +8,7 @@ CHUNK, N = 247, 200
 def _stream(s, write=None):
 	"""200 chunks: the first at 500, one every 250, the last at 50,250."""
 	r = s.request("R", 0, 64, N, read_done=0.05, submit=0.3)
-	t = s.step(250, 500, r.p(64), write=write)
+	t = s.step(0.3, 500, r.p(64), write=write)
 	s.decode(t, 99999, 250, r, write=write)
 	return r
 
@@ -62,6 +62,7 @@ def _middleware():
 	sc.blame(r, "app_buffer", None, 50250 - 33500 - 250)
 	sc.excess[r.id] = 50250 - 33500 - 250
 	sc.ttft(r, 33500, {"app_buffer": (None, 33000)})
+	sc.no_wire = False	# by counts alone nobody joins what is seconds late
 	return sc
 
 

@@ -366,7 +366,7 @@ class Who:
 	def fits(self, culprit):
 		if not isinstance(culprit, dict) or culprit.get("type") not in self.types:
 			return False
-		said = " ".join(str(v) for v in culprit.values())
+		said = "%s %s" % (culprit.get("id"), culprit.get("name"))
 		return not self.words or any(w in said for w in self.words)
 
 	def __str__(self):
@@ -399,7 +399,8 @@ class Scenario:
 		self.allowed = []	# (mechanism, who): true, but not the point
 		self.client_side = set()
 		self.json = []		# (what, function of the report, of blame)
-		self.hard = True	# shuffled, with losses and without engine wire, too
+		self.hard = True	# shuffled and with losses, too ...
+		self.no_wire = True	# ... and without the engine's wire
 		self.claims = {}	# (request id, metric) -> (verdict, pattern of its words)
 		self.no_blame_in = None	# (since, until), ms
 
