@@ -30,6 +30,17 @@ int model_grow(void *p, size_t *cap, size_t n, size_t size)
 	return 0;
 }
 
+void model_trim(void *p, size_t *cap, size_t n, size_t size)
+{
+	void **arr = p;
+	void *q = n && n < *cap ? realloc(*arr, n * size) : NULL;
+
+	if (!q)
+		return;
+	*arr = q;
+	*cap = n;
+}
+
 struct model *model__new(const struct model_opts *opts)
 {
 	struct model *m = calloc(1, sizeof(*m));

@@ -100,14 +100,17 @@ struct rec_other {
 	char path[32];		/* "" if not known */
 };
 
+/* Of one sequence in one step; more is cut. Two such records per token are most of a model's memory. */
+enum { MAX_STEP_TOKENS = (1 << 20) - 1 };
+
 /* A sequence's share of one step. */
 struct rec_visit {
 	uint32_t step;		/* index into the model's steps */
-	uint32_t n_tokens;
-	uint16_t n_out;
-	uint8_t phase;		/* enum tl_phase */
-	uint8_t guess : 1;	/* phase or tokens are inferred */
-	uint8_t again : 1;	/* of what it had computed before it was preempted */
+	uint32_t n_tokens : 20;
+	uint32_t n_out : 8;
+	uint32_t phase : 2;	/* enum tl_phase */
+	uint32_t guess : 1;	/* phase or tokens are inferred */
+	uint32_t again : 1;	/* of what it had computed before it was preempted */
 };
 
 enum join_method { JOIN_NONE = 0, JOIN_TASK = 1, JOIN_SLOT = 2, JOIN_COUNTS = 3, JOIN_ORDER = 4,
@@ -149,11 +152,11 @@ struct rec_sequence {
 
 struct rec_member {
 	uint32_t seq;		/* index into the model's sequences */
-	uint32_t n_tokens;
-	uint16_t n_out;
-	uint8_t phase;		/* enum tl_phase */
-	uint8_t guess : 1;
-	uint8_t again : 1;	/* of what it had computed before it was preempted */
+	uint32_t n_tokens : 20;
+	uint32_t n_out : 8;
+	uint32_t phase : 2;	/* enum tl_phase */
+	uint32_t guess : 1;
+	uint32_t again : 1;	/* of what it had computed before it was preempted */
 };
 struct rec_step {
 	uint64_t t0_ns, t1_ns;

@@ -310,6 +310,7 @@ int request_on_end(struct model *m, const struct tl_req_end *e)
 	r->state = state_at_end(r, e->how);
 	r->bytes_in = e->bytes_in;
 	r->bytes_out = e->bytes_out;
+	TRIM(r->chunks, r->cap_chunks, r->n_chunks);
 	if (e->how == TL_END_COMPLETE)
 		set_point(r, P_DONE, e->hdr.ts_ns, PROV_OBSERVED);
 	else if (e->how == TL_END_CLIENT || e->how == TL_END_SERVER)

@@ -65,6 +65,10 @@ struct model {
 int model_grow(void *p, size_t *cap, size_t n, size_t size);
 #define GROW(arr, cap, n) model_grow(&(arr), &(cap), (n), sizeof(*(arr)))
 
+/* Gives back room that nothing will be put into. */
+void model_trim(void *p, size_t *cap, size_t n, size_t size);
+#define TRIM(arr, cap, n) model_trim(&(arr), &(cap), (n), sizeof(*(arr)))
+
 /* The engine of a process; made known if it is not yet. NULL: out of memory. */
 struct rec_engine *model_engine(struct model *m, uint32_t tgid, uint32_t *ret_index);
 

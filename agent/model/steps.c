@@ -31,6 +31,12 @@ static struct rec_sequence *current(struct model *m, const struct slot_state *s)
 	return s->seq ? &m->seqs[s->seq - 1] : NULL;
 }
 
+static void end_sequence(struct rec_sequence *q)
+{
+	q->ended = true;
+	TRIM(q->visits, q->cap_visits, q->n_visits);
+}
+
 /* Puts a new sequence on the slot; the one before it is over. NULL: out of memory. */
 static struct rec_sequence *sequence_new(struct model *m, uint32_t engine, uint32_t slot,
 					 struct slot_state *s, uint64_t ns)
@@ -38,7 +44,7 @@ static struct rec_sequence *sequence_new(struct model *m, uint32_t engine, uint3
 	struct rec_sequence *q = current(m, s);
 
 	if (q)
-		q->ended = true;
+		end_sequence(q);
 	if (GROW(m->seqs, m->cap_seqs, m->v.n_seqs))
 		return NULL;
 	q = &m->seqs[m->v.n_seqs++];
@@ -231,7 +237,7 @@ int step_on_seq_end(struct model *m, const struct tl_seq_end *e)
 		return -ENOMEM;
 	s = slot_of(m, engine, e->slot);
 	if (s && s->seq)
-		m->seqs[s->seq - 1].ended = true;
+		end_sequence(&m->seqs[s->seq - 1]);
 	return 0;
 }
 
@@ -301,8 +307,12 @@ int step_on_step(struct model *m, const struct tl_step *e)
 				 .first_member = m->v.n_members, .n_tokens = e->n_tokens };
 	for (unsigned i = 0; i < e->n_members; i++) {
 		const struct tl_member *mem = &e->members[i];
-		struct rec_visit v = { index, mem->n_tokens, mem->n_out, mem->phase,
-				       !!(mem->flags & TL_MEMBER_GUESS), !!(mem->flags & TL_MEMBER_AGAIN) };
+		uint32_t n_tokens = mem->n_tokens < MAX_STEP_TOKENS ? mem->n_tokens : MAX_STEP_TOKENS;
+		struct rec_visit v = {
+			.step = index, .n_tokens = n_tokens, .n_out = mem->n_out,
+			.phase = mem->phase == TL_PREFILL || mem->phase == TL_DECODE ? mem->phase : 0,
+			.guess = !!(mem->flags & TL_MEMBER_GUESS), .again = !!(mem->flags & TL_MEMBER_AGAIN),
+		};
 		uint32_t seq;
 
 		if (odd_slot(m, mem->slot))
@@ -315,7 +325,7 @@ int step_on_step(struct model *m, const struct tl_step *e)
 		if (err || GROW(m->members, m->cap_members, m->v.n_members))
 			return -ENOMEM;
 		m->members[m->v.n_members++] = (struct rec_member){
-			.seq = seq, .n_tokens = mem->n_tokens, .n_out = mem->n_out, .phase = mem->phase,
+			.seq = seq, .n_tokens = v.n_tokens, .n_out = v.n_out, .phase = v.phase,
 			.guess = v.guess, .again = v.again,
 		};
 		st->n_members++;
