@@ -33,8 +33,7 @@ static void on_id(void *ctx, uint32_t tgid, uint32_t req, const char *id, bool a
 {
 	struct pipeline *p = ctx;
 
-	(void)tgid;
-	vllm__on_id(p->vllm, p->now_ns, req, id, answered);
+	vllm__on_id(p->vllm, p->now_ns, tgid, req, id, answered);
 }
 
 struct pipeline *pipeline__new(const struct wire_opts *opts, const struct emit *out)

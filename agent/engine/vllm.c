@@ -20,13 +20,16 @@ void vllm_emit(struct vllm *v, const struct tl_hdr *ev)
 		v->err = err;
 }
 
-uint64_t vllm_hash(const void *p, size_t len)
+/* FNV-1a, 64 bits. whose: an engine or a server. */
+static uint64_t hash(uint32_t whose, const char *p, size_t len)
 {
-	const uint8_t *b = p;
-	uint64_t h = 0xcbf29ce484222325;	/* FNV-1a, 64 bits */
+	const uint64_t prime = 0x100000001b3;
+	uint64_t h = 0xcbf29ce484222325;
 
-	while (len--)
-		h = (h ^ *b++) * 0x100000001b3;
+	for (int i = 0; i < 32; i += 8)
+		h = (h ^ (whose >> i & 0xff)) * prime;
+	for (size_t i = 0; i < len; i++)
+		h = (h ^ (uint8_t)p[i]) * prime;
 	return h ? h : 1;
 }
 
@@ -73,10 +76,14 @@ static void learn_of_server(struct vllm *v)
 		unsigned n = 0;
 
 		g->coordinated = false;
+		g->scope = 0;
 		for (struct vprocess *p = map__oldest(v->processes, NULL); p;
 		     p = map__newer(v->processes, p, NULL)) {
 			if (p->server != g->server)
 				continue;
+			p->scope = p->server;
+			if (p->is_front)
+				g->scope = p->server;
 			n += p->is_api;
 			g->coordinated |= p->is_coordinator;
 			if (p->max_step_tokens)
@@ -95,6 +102,7 @@ int vllm__add_process(struct vllm *v, const struct tl_engine *e)
 	if (!p)
 		return -ENOMEM;
 	*p = (struct vprocess){ .engine = -1, .server = e->server, .is_api = !strncmp(e->role, "api", 3),
+				 .is_front = !strncmp(e->role, "api", 3) || !strcmp(e->role, "front"),
 				 .is_coordinator = !strcmp(e->role, "coordinator"),
 				 .max_step_tokens = e->max_step_tokens };
 	if (strncmp(e->role, "engine-core", 11)) {
@@ -165,15 +173,15 @@ void vllm_seq_forget(struct vllm *v, struct vseq *q)
 
 /* What goes by this id of HTTP. If there are too many, the oldest is forgotten: most are of requests
  * that never reached an engine. NULL: out of memory. */
-static struct vhttp *http_of(struct vllm *v, uint64_t hash)
+static struct vhttp *http_of(struct vllm *v, uint64_t http_hash)
 {
-	struct vhttp *h = map__put(v->by_http, hash, NULL);
+	struct vhttp *h = map__put(v->by_http, http_hash, NULL);
 	uint64_t oldest;
 
 	if (h || !map__is_full(v->by_http) || !map__oldest(v->by_http, &oldest))
 		return h;
 	map__del(v->by_http, oldest);
-	return map__put(v->by_http, hash, NULL);
+	return map__put(v->by_http, http_hash, NULL);
 }
 
 /* A number for a sequence: one that was given back, or a new one. -1: none. */
@@ -212,9 +220,9 @@ struct vseq *vllm_seq_new(struct vllm *v, struct vllm_id id, uint32_t engine)
 		return NULL;
 	vllm_msg_names(id, &names);
 	q = &v->seqs[slot];
-	*q = (struct vseq){ .id_hash = vllm_hash(id.p, id.len), .slot = slot, .used = true, .prompt = -1,
+	*q = (struct vseq){ .id_hash = hash(engine, id.p, id.len), .slot = slot, .used = true, .prompt = -1,
 			    .cached = -1, .max_out = -1, .engine = engine,
-			    .http_hash = vllm_hash(names.http.p, names.http.len) };
+			    .http_hash = hash(v->engines[engine].scope, names.http.p, names.http.len) };
 	at = map__put(v->by_id, q->id_hash, NULL);
 	h = http_of(v, q->http_hash);
 	if (!at || !h) {
@@ -229,9 +237,9 @@ struct vseq *vllm_seq_new(struct vllm *v, struct vllm_id id, uint32_t engine)
 	return q;
 }
 
-struct vseq *vllm_seq_find(struct vllm *v, struct vllm_id id)
+struct vseq *vllm_seq_find(struct vllm *v, struct vllm_id id, uint32_t engine)
 {
-	const uint32_t *at = map__get(v->by_id, vllm_hash(id.p, id.len));
+	const uint32_t *at = map__get(v->by_id, hash(engine, id.p, id.len));
 
 	return at && v->seqs[*at].used ? &v->seqs[*at] : NULL;
 }
@@ -249,10 +257,12 @@ void vllm_link(struct vllm *v, struct vseq *q, uint32_t req)
 	vllm_emit(v, &ev.hdr);
 }
 
-int vllm__on_id(struct vllm *v, uint64_t now_ns, uint32_t req, const char *id, bool answered)
+int vllm__on_id(struct vllm *v, uint64_t now_ns, uint32_t tgid, uint32_t req, const char *id, bool answered)
 {
 	/* An X-Request-Id becomes the base of the id, behind the prefix of the API (engines.md 2.7). */
 	static const char *const prefixes[] = { "", "chatcmpl-", "cmpl-", "resp_", "msg_" };
+	const struct vprocess *p = map__get(v->processes, tgid);
+	uint32_t scope = p ? p->scope : 0;
 	char name[96];
 	struct vhttp *h;
 
@@ -261,12 +271,12 @@ int vllm__on_id(struct vllm *v, uint64_t now_ns, uint32_t req, const char *id, b
 	for (size_t i = 0; i < (answered ? 1 : ARRAY_SIZE(prefixes)); i++) {
 		int n = snprintf(name, sizeof(name), "%s%s", prefixes[i], id);
 
-		h = map__get(v->by_http, vllm_hash(name, n));
+		h = map__get(v->by_http, hash(scope, name, n));
 		if (!h) {
 			/* The request is on its way to the engine. */
 			if (i != (answered ? 0 : 1) && i != 2)
 				continue;
-			h = http_of(v, vllm_hash(name, n));
+			h = http_of(v, hash(scope, name, n));
 			if (!h)
 				return -ENOMEM;
 		}
@@ -284,11 +294,17 @@ static void on_add(struct vllm *v, struct vengine *g, const struct vllm_add *a)
 	struct tl_seq_begin ev = {
 		.hdr = { sizeof(ev), TL_SEQ_BEGIN, 0, g->tgid, 0, v->now_ns }, .kept = -1,
 	};
-	struct vseq *q = vllm_seq_find(v, a->id);
-	const struct vhttp *h;
+	struct vseq *q = vllm_seq_find(v, a->id, g - v->engines);
+	struct vhttp *h;
+	uint32_t req = 0;
 
-	if (q)
-		return;		/* seen twice: both ends of a socket, or sent again */
+	if (q && q->state != VSEQ_DONE)
+		return;		/* sent again */
+	if (q) {	/* up to 0.14 a client that names its requests alike does so here, too */
+		h = map__get(v->by_http, q->http_hash);
+		req = h ? h->req : 0;
+		vllm_seq_forget(v, q);
+	}
 	q = vllm_seq_new(v, a->id, g - v->engines);
 	if (!q)
 		return;
@@ -302,6 +318,8 @@ static void on_add(struct vllm *v, struct vengine *g, const struct vllm_add *a)
 	ev.slot = q->slot;
 	vllm_emit(v, &ev.hdr);
 	h = map__get(v->by_http, q->http_hash);
+	if (h && req)
+		h->req = req;
 	if (h && h->req)
 		vllm_link(v, q, h->req);
 }
@@ -316,7 +334,7 @@ static void on_abort(struct vllm *v, const struct zmtp_frame *body)
 		return;
 	}
 	while (vllm_msg_next_id(&ids, &id)) {
-		struct vseq *q = vllm_seq_find(v, id);
+		struct vseq *q = vllm_seq_find(v, id, v->engine);
 
 		if (q && q->state != VSEQ_DONE && !q->abort_ns)
 			q->abort_ns = v->now_ns;	/* the scheduler decides which step is its last */

@@ -21,7 +21,8 @@ enum {
 struct vprocess {
 	int32_t engine;		/* index of its engine, -1: an API server, a worker */
 	uint32_t server;	/* first process of its server */
-	bool is_api, is_coordinator;
+	uint32_t scope;		/* of the ids of its requests, see below */
+	bool is_api, is_front, is_coordinator;
 	uint32_t max_step_tokens;	/* as its command line says, 0: it does not */
 };
 
@@ -58,9 +59,14 @@ struct vheld {
 	VEC(struct vpreemption) preemptions;
 };
 
-/* One EngineCore process. */
+/*
+ * One EngineCore process. Ids are not unique in a host: a proxy sends the same X-Request-Id to the server that
+ * computes the prompt and to the one that goes on. So an engine's ids are its own, and HTTP's ids those of
+ * a server; or of all whose front end and engine were started apart, scope 0.
+ */
 struct vengine {
 	uint32_t tgid, server;
+	uint32_t scope;		/* its server, or 0 */
 	uint64_t last_ns;	/* end of the last step */
 	bool woke;		/* no step since it was idle */
 	uint64_t carried_queries, carried_hits;	/* told by messages of no step: those of the next one */
@@ -98,9 +104,8 @@ struct vllm {
 };
 
 void vllm_emit(struct vllm *v, const struct tl_hdr *ev);
-uint64_t vllm_hash(const void *p, size_t len);
 struct vseq *vllm_seq_new(struct vllm *v, struct vllm_id id, uint32_t engine);
-struct vseq *vllm_seq_find(struct vllm *v, struct vllm_id id);
+struct vseq *vllm_seq_find(struct vllm *v, struct vllm_id id, uint32_t engine);
 void vllm_seq_end(struct vllm *v, struct vengine *g, struct vseq *q, uint64_t ns);
 void vllm_seq_forget(struct vllm *v, struct vseq *q);
 void vllm_link(struct vllm *v, struct vseq *q, uint32_t req);

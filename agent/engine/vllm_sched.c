@@ -76,7 +76,18 @@ bool vsched__was_idle(const struct vsched *s, const struct vseq *seqs, uint64_t 
 void vsched__lost(struct vsched *s)
 {
 	s->planned = s->complete = false;
+}
+
+/* The step that was planned is not known to be this one: who has ended and was in it, is over now. */
+static int drop_plan(struct vsched *s, const struct vseq *seqs)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < s->plan.n && !err; i++)
+		if (seqs[s->plan.v[i]].state == VSEQ_OVER)
+			err = vslots_push(&s->over, s->plan.v[i]);
 	s->plan.n = 0;
+	return err;
 }
 
 void vsched__free(struct vsched *s)
@@ -147,15 +158,18 @@ static bool aborted_before(const struct vseq *q, uint64_t ns)
 	return q->abort_ns && q->abort_ns <= ns;
 }
 
-/* Those that were told to stop before `ns` are in no step that is scheduled then. */
+/* Those that were told to stop before `ns` are in no step that is scheduled then; but for those with output
+ * in it. */
 static int drop_aborted(struct vsched *s, struct vslots *v, const struct vseq *seqs, uint64_t ns)
 {
 	size_t kept = 0;
 	int err = 0;
 
 	for (size_t i = 0; i < v->n; i++) {
-		if (!err && aborted_before(&seqs[v->v[i]], ns))
-			err = vslots_push(&s->over, v->v[i]);
+		const struct vseq *q = &seqs[v->v[i]];
+
+		if (!err && aborted_before(q, ns) && !q->row && q->state != VSEQ_OVER)
+			err = vslots_push(&s->over, q->slot);
 		else
 			v->v[kept++] = v->v[i];
 	}
@@ -567,7 +581,9 @@ int vsched__step(struct vsched *s, struct vseq *seqs, const struct vsched_in *in
 	for (size_t i = 0; i < in->n_rows; i++)
 		seqs[in->rows[i].slot].row = i + 1;
 	look_for_mode(s, seqs, in);
-	err = vsched_is_async(s) ? step_async(s, seqs, in, ret) : step_sync(s, seqs, in, ret);
+	err = s->planned && vsched_is_async(s) ? 0 : drop_plan(s, seqs);
+	if (!err)
+		err = vsched_is_async(s) ? step_async(s, seqs, in, ret) : step_sync(s, seqs, in, ret);
 	if (!err)
 		err = mend_waiting(s, seqs, in);
 	for (size_t i = 0; i < in->n_rows; i++)

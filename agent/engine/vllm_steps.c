@@ -133,7 +133,7 @@ static struct vseq *join_late(struct vllm *v, struct vengine *g, const struct vl
 
 void vengine_row(struct vllm *v, struct vengine *g, struct vheld *h, struct vllm_row *r)
 {
-	struct vseq *q = vllm_seq_find(v, r->id);
+	struct vseq *q = vllm_seq_find(v, r->id, g - v->engines);
 	struct vsched_row *row;
 
 	if (q && q->state == VSEQ_DONE && q->given_up) {
@@ -239,11 +239,34 @@ static struct vsched_in input_of(struct vllm *v, struct vengine *g, const struct
 	return in;
 }
 
+static bool is_over(const struct vllm *v, uint32_t slot)
+{
+	return !v->seqs[slot].used || v->seqs[slot].state == VSEQ_DONE;
+}
+
+/* While it was held, the steps before it ended some that it names. */
+static void forget_ended(const struct vllm *v, struct vheld *h)
+{
+	size_t n_rows = 0, n_preemptions = 0;
+
+	for (size_t i = 0; i < h->rows.n; i++)
+		if (!is_over(v, h->rows.v[i].slot))
+			h->rows.v[n_rows++] = h->rows.v[i];
+	for (size_t i = 0; i < h->preemptions.n; i++)
+		if (!is_over(v, h->preemptions.v[i].slot))
+			h->preemptions.v[n_preemptions++] = h->preemptions.v[i];
+	h->rows.n = n_rows;
+	h->preemptions.n = n_preemptions;
+}
+
 void vengine_step(struct vllm *v, struct vengine *g, struct vheld *h)
 {
 	struct vsched_out out = { .max = TL_MAX_MEMBERS };
-	struct vsched_in in = input_of(v, g, h);
+	struct vsched_in in;
 	int err;
+
+	forget_ended(v, h);
+	in = input_of(v, g, h);
 
 	if (!g->step)
 		g->step = malloc(sizeof(*g->step) + TL_MAX_MEMBERS * sizeof(g->step->members[0]));

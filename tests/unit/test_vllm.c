@@ -14,7 +14,7 @@ static void test_request__from_add_to_end(void **state)
 	SAID(f, "step 0:p512 @1000-1010\n");
 	step(f, "chatcmpl-a-00000001:[{type:1,timestamp:1.001},{type:2,timestamp:1.002}]", stats(1, 0, 0, 0, 0));
 	SAID(f, "queued 0 @1001\nscheduled 0 @1002\nstep 0:p188 @1010-1020\n");
-	assert_int_equal(vllm__on_id(f->v, f->now, 5, "chatcmpl-a", true), 0);
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 5, "chatcmpl-a", true), 0);
 	SAID(f, "link r5 0 of 20\n");
 	step(f, "chatcmpl-a-00000001!",
 	     "{num_running_reqs:0,num_waiting_reqs:3,num_skipped_waiting_reqs:1,kv_cache_usage:0.25,"
@@ -60,24 +60,24 @@ static void test_ids__children_and_prompts_of_one_request(void **state)
 {
 	struct fixture *f = *state;
 
-	assert_int_equal(vllm__on_id(f->v, f->now, 7, "mine", false), 0);
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 7, "mine", false), 0);
 	add(f, "0_chatcmpl-mine-0a0a0a0a", 20);
 	add(f, "1_chatcmpl-mine-0a0a0a0a", 20);
-	assert_int_equal(vllm__on_id(f->v, f->now, 8, "other", false), 0);
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 8, "other", false), 0);
 	add(f, "cmpl-other-0-0a0a0a0a", 20);
 	add(f, "cmpl-other-1-0a0a0a0a", 20);
 	SAID(f, "begin 0\nlink r7 0 of 20\nbegin 1\nlink r7 1 of 20\nbegin 2\nlink r8 2 of 20\nbegin 3\nlink r8 3 of 20\n");
 	/* said again with the answer: no news */
-	assert_int_equal(vllm__on_id(f->v, f->now, 7, "chatcmpl-mine", true), 0);
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 7, "chatcmpl-mine", true), 0);
 	SAID(f, "");
 	/* an id that the server chose */
 	add(f, "resp_77_0-0a0a0a0a", 20);
 	add(f, "resp_77_1-0a0a0a0a", 20);
 	SAID(f, "begin 4\nbegin 5\n");
-	assert_int_equal(vllm__on_id(f->v, f->now, 9, "resp_77", true), 0);
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 9, "resp_77", true), 0);
 	SAID(f, "link r9 5 of 20\nlink r9 4 of 20\n");
 	/* the same X-Request-Id once more: the newer request's */
-	assert_int_equal(vllm__on_id(f->v, f->now, 10, "mine", false), 0);
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 10, "mine", false), 0);
 	add(f, "chatcmpl-mine-0b0b0b0b", 20);
 	SAID(f, "begin 6\nlink r10 6 of 20\n");
 }
@@ -174,7 +174,7 @@ static void test_late__rows_of_strangers(void **state)
 {
 	struct fixture *f = *state;
 
-	assert_int_equal(vllm__on_id(f->v, f->now, 3, "chatcmpl-a", true), 0);
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 3, "chatcmpl-a", true), 0);
 	step(f, "chatcmpl-a-00000001 b", stats(3, 0, 0, 0, 0));
 	SAID(f, "joined 0\nlink r3 0 of 20\njoined 1\nopen step 0:d1 1:d1 @1010-1010\n");
 	step(f, "chatcmpl-a-00000001 b! c", stats(2, 0, 0, 0, 0));

@@ -79,6 +79,19 @@ static void test_sync__speculation_takes_budget(void **state)
 	EXPECT(f, "0*1", "d0:1 p1:97", .run = 2, .drafted = 2);
 }
 
+/* Told to stop before the step was scheduled, and yet in it: word came late. It is over once. */
+static void test_abort__that_the_step_does_not_know_of(void **state)
+{
+	struct fixture *f = *state;
+
+	two_run(f);
+	arrive(f, 2, 30);
+	stop(f, 1, 0);
+	stop(f, 2, 0);
+	EXPECT(f, "0 1 2c0", "d0:1 d1:1 p2:30 over1 over2", .run = 1, .fresh = 1);
+	EXPECT(f, "0", "d0:1", .run = 1);
+}
+
 /* ---- preemption ---- */
 
 static void test_preempt__computes_again(void **state)
@@ -325,6 +338,7 @@ int main(void)
 		T(abort__in_the_middle_of_a_prompt), T(abort__between_two_steps), T(abort__that_the_engine_is_slow_to_see),
 		T(abort__and_an_admission_that_is_not_counted),
 		T(abort__of_one_that_lost_its_place), T(failed__was_in_no_step),
+		T(abort__that_the_step_does_not_know_of),
 		T(vsched__keeps_to_the_room_it_is_given), T(vsched__survives_oom),
 	};
 

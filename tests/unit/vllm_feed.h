@@ -81,13 +81,18 @@ static inline int note(void *ctx, const struct tl_hdr *ev)
 	return 0;
 }
 
-static inline int process(struct fixture *f, uint32_t tgid, const char *role)
+static inline int process_of(struct fixture *f, uint32_t server, uint32_t tgid, const char *role)
 {
-	struct tl_engine e = { .hdr = { sizeof(e), TL_ENGINE, 0, tgid, 0, f->now }, .server = API,
+	struct tl_engine e = { .hdr = { sizeof(e), TL_ENGINE, 0, tgid, 0, f->now }, .server = server,
 			       .engine = TL_ENGINE_VLLM, .max_step_tokens = tgid == API ? 512 : 0 };
 
 	strcpy(e.role, role);
 	return vllm__add_process(f->v, &e);
+}
+
+static inline int process(struct fixture *f, uint32_t tgid, const char *role)
+{
+	return process_of(f, API, tgid, role);
 }
 
 static inline int setup(void **state)
