@@ -20,8 +20,8 @@ void vllm_emit(struct vllm *v, const struct tl_hdr *ev)
 		v->err = err;
 }
 
-/* FNV-1a, 64 bits. whose: an engine or a server. */
-static uint64_t hash(uint32_t whose, const char *p, size_t len)
+/* FNV-1a, 64 bits. */
+uint64_t vllm_hash(uint32_t whose, const void *p, size_t len)
 {
 	const uint64_t prime = 0x100000001b3;
 	uint64_t h = 0xcbf29ce484222325;
@@ -29,7 +29,7 @@ static uint64_t hash(uint32_t whose, const char *p, size_t len)
 	for (int i = 0; i < 32; i += 8)
 		h = (h ^ (whose >> i & 0xff)) * prime;
 	for (size_t i = 0; i < len; i++)
-		h = (h ^ (uint8_t)p[i]) * prime;
+		h = (h ^ ((const uint8_t *)p)[i]) * prime;
 	return h ? h : 1;
 }
 
@@ -220,9 +220,9 @@ struct vseq *vllm_seq_new(struct vllm *v, struct vllm_id id, uint32_t engine)
 		return NULL;
 	vllm_msg_names(id, &names);
 	q = &v->seqs[slot];
-	*q = (struct vseq){ .id_hash = hash(engine, id.p, id.len), .slot = slot, .used = true, .prompt = -1,
+	*q = (struct vseq){ .id_hash = vllm_hash(engine, id.p, id.len), .slot = slot, .used = true, .prompt = -1,
 			    .cached = -1, .max_out = -1, .engine = engine,
-			    .http_hash = hash(v->engines[engine].scope, names.http.p, names.http.len) };
+			    .http_hash = vllm_hash(v->engines[engine].scope, names.http.p, names.http.len) };
 	at = map__put(v->by_id, q->id_hash, NULL);
 	h = http_of(v, q->http_hash);
 	if (!at || !h) {
@@ -239,7 +239,7 @@ struct vseq *vllm_seq_new(struct vllm *v, struct vllm_id id, uint32_t engine)
 
 struct vseq *vllm_seq_find(struct vllm *v, struct vllm_id id, uint32_t engine)
 {
-	const uint32_t *at = map__get(v->by_id, hash(engine, id.p, id.len));
+	const uint32_t *at = map__get(v->by_id, vllm_hash(engine, id.p, id.len));
 
 	return at && v->seqs[*at].used ? &v->seqs[*at] : NULL;
 }
@@ -271,12 +271,12 @@ int vllm__on_id(struct vllm *v, uint64_t now_ns, uint32_t tgid, uint32_t req, co
 	for (size_t i = 0; i < (answered ? 1 : ARRAY_SIZE(prefixes)); i++) {
 		int n = snprintf(name, sizeof(name), "%s%s", prefixes[i], id);
 
-		h = map__get(v->by_http, hash(scope, name, n));
+		h = map__get(v->by_http, vllm_hash(scope, name, n));
 		if (!h) {
 			/* The request is on its way to the engine. */
 			if (i != (answered ? 0 : 1) && i != 2)
 				continue;
-			h = http_of(v, hash(scope, name, n));
+			h = http_of(v, vllm_hash(scope, name, n));
 			if (!h)
 				return -ENOMEM;
 		}

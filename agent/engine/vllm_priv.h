@@ -104,6 +104,8 @@ struct vllm {
 };
 
 void vllm_emit(struct vllm *v, const struct tl_hdr *ev);
+/* whose: an engine, a server, a process */
+uint64_t vllm_hash(uint32_t whose, const void *p, size_t len);
 struct vseq *vllm_seq_new(struct vllm *v, struct vllm_id id, uint32_t engine);
 struct vseq *vllm_seq_find(struct vllm *v, struct vllm_id id, uint32_t engine);
 void vllm_seq_end(struct vllm *v, struct vengine *g, struct vseq *q, uint64_t ns);

@@ -165,9 +165,7 @@ void vllm_net(struct vllm *v, const struct tl_raw_net *e)
 /* Addresses mean something within their process only. Inodes have no highest bit. */
 static uint64_t key_of(const struct tl_raw_zmq *e)
 {
-	const uint64_t both[] = { e->hdr.tgid, e->sock };
-
-	return 1ull << 63 | vllm_hash(both, sizeof(both));
+	return 1ull << 63 | vllm_hash(e->hdr.tgid, &e->sock, sizeof(e->sock));
 }
 
 void vllm_zmq(struct vllm *v, const struct tl_raw_zmq *e)
