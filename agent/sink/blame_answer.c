@@ -8,8 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Below these it is not worth opening a report with: of gaps, of TTFTs, and in all. */
-enum { WORTH_GAPS_PCT = 2, WORTH_TTFT_PCT = 10, WORTH_NS = 5000000, MIN_CHUNK = 64 };
+/* Less is not worth a sentence: of gaps, of TTFTs, in all; and of gaps to open a report with. */
+enum { WORTH_GAPS_PCT = 2, WORTH_TTFT_PCT = 10, WORTH_NS = 5000000, OPENING_GAPS_PCT = 5 };
+enum { MIN_CHUNK = 64 };
 
 struct sentence {
 	char *buf;
@@ -48,16 +49,11 @@ static uint64_t all_ns(const struct blame_sum *s, enum side side)
 	return side == SIDE_GAPS ? s->gaps_ns : s->ttfts_ns;
 }
 
-static bool is_worth_it(const struct blame_sum *s, enum side side)
+static bool is_worth_it(const struct blame_sum *s, enum side side, uint64_t gaps_pct)
 {
-	uint64_t pct = side == SIDE_GAPS ? WORTH_GAPS_PCT : WORTH_TTFT_PCT;
+	uint64_t pct = side == SIDE_GAPS ? gaps_pct : WORTH_TTFT_PCT;
 
 	return above_ns(s, side) >= WORTH_NS && 100 * above_ns(s, side) >= pct * all_ns(s, side);
-}
-
-bool blame_is_worth_saying(const struct blame_sum *s)
-{
-	return is_worth_it(s, SIDE_GAPS) || is_worth_it(s, SIDE_TTFT);
 }
 
 static int largest_mechanism(const struct blame_sum *s, enum side side)
@@ -90,7 +86,7 @@ static uint32_t prefill_of_others(const struct model_view *v, uint32_t step, uin
 	return n;
 }
 
-/* Steps are in order of time as far as one engine goes, so the search may end early by little. */
+/* Of prefill of others, in one of the steps that ended in this gap. */
 static uint32_t largest_chunk(const struct model_view *v, const struct gap *g, uint64_t *ret_tokens)
 {
 	uint32_t largest = 0, seq = g->seq - 1;
@@ -102,7 +98,7 @@ static uint32_t largest_chunk(const struct model_view *v, const struct gap *g, u
 		uint32_t n;
 		bool own;
 
-		if (st->t1_ns <= g->t0_ns || st->t0_ns >= g->t1_ns)
+		if (st->t1_ns <= g->t0_ns || st->t1_ns > g->t1_ns)
 			continue;
 		n = prefill_of_others(v, q->visits[i].step, seq, &own);
 		*ret_tokens += own ? n : 0;
@@ -261,7 +257,7 @@ static void append_nothing(struct sentence *to, const struct blame_sum *s)
 	append(to, "Nobody slowed anybody worth naming");
 	above = above_ns(s, SIDE_GAPS);
 	if (s->n_gaps)
-		append(to, ": %.1f %% of the time between tokens is their own",
+		append(to, ": %.1f %% of the time between tokens is what they take undisturbed",
 		       (double)(int64_t)(1000.0 * (double)own / (double)s->gaps_ns) / 10);
 	if (above && row_ns(s, m, SIDE_GAPS))
 		append(to, "; most of the rest is %s (%s)", phrase(m),
@@ -269,24 +265,45 @@ static void append_nothing(struct sentence *to, const struct blame_sum *s)
 	append(to, ".");
 }
 
+/* The sides that are worth it, the worse one first. Returns how many. */
+static int worth_it(const struct blame_sum *s, uint64_t gaps_pct, enum side ret[2])
+{
+	enum side first = above_ns(s, SIDE_TTFT) > above_ns(s, SIDE_GAPS) ? SIDE_TTFT : SIDE_GAPS;
+	enum side second = first == SIDE_GAPS ? SIDE_TTFT : SIDE_GAPS;
+	int n = 0;
+
+	if (is_worth_it(s, first, gaps_pct))
+		ret[n++] = first;
+	if (is_worth_it(s, second, gaps_pct))
+		ret[n++] = second;
+	return n;
+}
+
+int blame_opening(const struct model_view *v, const struct blame_sum *s, char *buf, size_t size)
+{
+	struct sentence to = { buf, 0, size };
+	enum side sides[2];
+
+	buf[0] = '\0';
+	return worth_it(s, OPENING_GAPS_PCT, sides) ? append_side(&to, v, s, sides[0]) : 0;
+}
+
 int blame_answer(const struct model_view *v, const struct blame_sum *s, enum mechanism mechanism,
 		 char *buf, size_t size)
 {
 	struct sentence to = { buf, 0, size };
-	enum side first = above_ns(s, SIDE_TTFT) > above_ns(s, SIDE_GAPS) ? SIDE_TTFT : SIDE_GAPS;
-	enum side second = first == SIDE_GAPS ? SIDE_TTFT : SIDE_GAPS;
-	int err = 0;
+	enum side sides[2];
+	int n, err = 0;
 
 	buf[0] = '\0';
 	if (mechanism < N_MECHANISMS)
 		return append_mechanism(&to, v, s, (int)mechanism);
-	if (is_worth_it(s, first))
-		err = append_side(&to, v, s, first);
-	if (!err && is_worth_it(s, second))
-		err = append_side(&to, v, s, second);
-	if (!err && !to.at)
+	n = worth_it(s, WORTH_GAPS_PCT, sides);
+	for (int i = 0; i < n && !err; i++)
+		err = append_side(&to, v, s, sides[i]);
+	if (!n)
 		append_nothing(&to, s);
-	if (!err && s->n_gaps && !s->n_learnt)
+	if (s->n_gaps && !s->n_learnt)
 		append(&to, " Too few undisturbed steps to learn what is usual: only what left evidence is "
 			    "blamed.");
 	return err;

@@ -26,12 +26,12 @@ struct stall {
 };
 bool longest_stall(const struct model_view *v, const struct blame_sum *s, struct stall *ret);
 
-/* Is so much lost to others that a report should open with it? */
-bool blame_is_worth_saying(const struct blame_sum *s);
-
-/* One or two sentences: which mechanism, who, what to do. `mechanism`: N_MECHANISMS: whichever is worst.
+/* Which mechanism, who, what to do: a sentence on the time between tokens and one on the time before the
+ * first, as far as these are worth it; the worse one first. `mechanism`: N_MECHANISMS: whichever is worst.
  * Returns 0 or -ENOMEM. */
 int blame_answer(const struct model_view *v, const struct blame_sum *s, enum mechanism mechanism,
 		 char *buf, size_t size);
+/* The first of these sentences alone; "" if nothing is worth opening a report with. */
+int blame_opening(const struct model_view *v, const struct blame_sum *s, char *buf, size_t size);
 
 #endif

@@ -2,6 +2,7 @@
 /* The first sentences of a report: how it went, and what the waiting for first tokens was made of. */
 #include "base/units.h"
 #include "base/util.h"
+#include "sink/blame_words.h"
 #include "sink/text_priv.h"
 #include "sink/who.h"
 
@@ -159,12 +160,36 @@ static void write_shares(struct page *p, const struct summary *s, const struct w
 		   units_ns(total, w->total_ns), w->n, text, full);
 }
 
+/* Who slowed whom, if it is worth opening with. */
+static int write_blame(struct page *p, const struct model_view *v)
+{
+	struct blame_sum *s = NULL;
+	struct blame *b = NULL;
+	char text[1600];
+	int err = blame__new(v, &b);
+
+	if (!err)
+		err = blame_sum__new(b, v, &s);
+	if (!err)
+		err = blame_opening(v, s, text, sizeof(text));
+	if (!err && *text) {
+		page__style(p, STYLE_BOLD);
+		page__para(p, "", 0, "%s", text);
+		page__style(p, STYLE_PLAIN);
+	}
+	blame_sum__free(s);
+	blame__free(b);
+	return err;
+}
+
 int text_answer(struct page *p, const struct model_view *v, const struct summary *s)
 {
 	char states[120], ttft[80], e2e[80] = "", tpot[80] = "", ms[UNITS_LEN];
 	struct waits w;
 	int err = add_up_waits(v, &w);
 
+	if (!err)
+		err = write_blame(p, v);
 	if (err)
 		return err;
 	page__style(p, STYLE_BOLD);

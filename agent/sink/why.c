@@ -284,6 +284,33 @@ static void write_legend(struct page *p, const struct trace *t)
 			   "prefill of others or outside the engine, ? not explained");
 }
 
+static int write_waterfall(struct page *p, const struct trace *t)
+{
+	struct blame *b = NULL;
+	int err;
+
+	write_answer(p, t);
+	err = write_rows(p, t);
+	if (!err)
+		err = blame__new(t->v, &b);
+	if (err)
+		return err;
+	write_sum(p, t);
+	err = why_gaps(p, t, b);
+	if (!err) {
+		fputc('\n', p->out);
+		write_ttft(p, t);
+		why_ttft(p, t, b);
+		err = write_delivery(p, t);
+		why_send(p, t);
+		write_join(p, t);
+		write_losses(p, t);
+		write_legend(p, t);
+	}
+	blame__free(b);
+	return err;
+}
+
 int why_request(const struct model_view *v, size_t request, const struct text_opts *o, FILE *out)
 {
 	struct trace t;
@@ -294,17 +321,7 @@ int why_request(const struct model_view *v, size_t request, const struct text_op
 	err = trace__init(&t, v, request);
 	if (err)
 		return err;
-	write_answer(&p, &t);
-	err = write_rows(&p, &t);
-	if (!err) {
-		write_sum(&p, &t);
-		fputc('\n', out);
-		write_ttft(&p, &t);
-		err = write_delivery(&p, &t);
-		write_join(&p, &t);
-		write_losses(&p, &t);
-		write_legend(&p, &t);
-	}
+	err = write_waterfall(&p, &t);
 	trace__free(&t);
 	return err ? err : page__finish(&p);
 }

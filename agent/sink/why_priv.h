@@ -4,6 +4,7 @@
 #define TL_SINK_WHY_PRIV_H
 
 #include "base/vec.h"
+#include "model/blame.h"
 #include "sink/page.h"
 #include "sink/trace.h"
 
@@ -20,5 +21,10 @@ struct why_rows {
 /* The rows cover the trace without a hole or an overlap. Returns 0 or -ENOMEM. */
 int why_rows__build(struct why_rows *w, const struct trace *t);
 void why_rows__free(struct why_rows *w);
+
+/* Gaps between tokens that are longer than usual. Returns 0 or -ENOMEM. */
+int why_gaps(struct page *p, const struct trace *t, struct blame *b);
+void why_ttft(struct page *p, const struct trace *t, struct blame *b);	/* its parts */
+void why_send(struct page *p, const struct trace *t);	/* what was held behind the write */
 
 #endif

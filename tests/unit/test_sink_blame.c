@@ -335,8 +335,9 @@ static void test_blame__when_nobody_is_to_blame(void **state)
 	fake_part(&fake_blame.gaps[3], MECH_RUN_QUEUE, 2.5);
 	fake_blame.n_learnt = 0;
 	text = all_of(f, 1000);
-	assert_begins(text, "Nobody slowed anybody worth naming: 99.8 % of the time between tokens is their "
-			    "own; most of the rest is wait for a CPU (2.50 ms). Too few undisturbed steps to "
+	assert_begins(text, "Nobody slowed anybody worth naming: 99.8 % of the time between tokens is what "
+			    "they take undisturbed; most of the rest is wait for a CPU (2.50 ms). Too few "
+			    "undisturbed steps to "
 			    "learn what is usual: only what left evidence is blamed.\n");
 	free(text);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The waterfall: parts add up to e2e whatever happened, and each says what filled it. */
 #include "fake_server.h"
+#include "model/evidence.h"
 #include "sink/trace.h"
 #include "sink/why.h"
 #include "sink/why_priv.h"
@@ -549,6 +550,45 @@ static void test_why__survives_no_memory(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+static void test_why__gaps_above_usual(void **state)
+{
+	char *text;
+
+	three_jobs(*state);
+	text = why(*state, 0);
+	assert_has(text, "usual  token  gaps between tokens above usual\n");
+	assert_has(text, " prefill in the same step (r3), ");
+	assert_has(text, " gaps are longer than usual, by ");
+	assert_has(text, "  - to its first token, ");
+	free(text);
+}
+
+static void test_why__says_what_was_held_behind_the_write(void **state)
+{
+	struct fake *f = *state;
+	struct tl_send_held held[7] = { 0 };
+	struct tl_send_blocked blocked = { .req = 1, .since_ns = fake_ns(60), .drained_ns = fake_ns(500),
+					   .app_queue_bytes = 51232, .kernel_bytes = 32768 };
+	struct evidence e = { .held.v = held, .held.n = 7, .blocked.v = &blocked, .blocked.n = 1 };
+	char *text;
+
+	for (uint32_t i = 0; i < 7; i++)
+		held[i] = (struct tl_send_held){ .hdr.ts_ns = fake_ns(50 + i), .since_ns = fake_ns(15),
+						 .req = i < 6 ? 1 : 2, .bytes = 2000, .n_writes = 1 + i,
+						 .why = TL_HELD_NAGLE, .fd = i ? -1 : 31,
+						 .local_port = 8000, .peer_port = 40001 };
+	held[1].why = TL_HELD_OTHER;
+	f->v.evidence = &e;
+	three_jobs(f);
+	text = why(f, 0);
+	assert_has(text, "  - 35.0 ms held by the kernel: 1 write, 2000 bytes (fd 31, port 8000 to 40001): Nagle: ");
+	assert_has(text, "  - 36.0 ms held by the kernel: 2 writes, 2000 bytes (port 8000 to 40001): the reason ");
+	assert_has(text, "  - 2 more such holds, 79.0 ms in all\n");
+	assert_has(text, "from 50 ms on: up to 51.2 kB waited in the server and 32.8 kB in the kernel; it had all ");
+	free(text);
+	f->v.evidence = NULL;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -573,6 +613,8 @@ int main(void)
 		TEST(test_why__long_stories_are_folded),
 		TEST(test_why__a_slow_step_says_what_is_usual),
 		TEST(test_why__every_width),
+		TEST(test_why__gaps_above_usual),
+		TEST(test_why__says_what_was_held_behind_the_write),
 		TEST(test_why__survives_no_memory),
 	};
 

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Below the waterfall: gaps that were longer than usual, what the TTFT was made of, what was held. */
+#include "base/units.h"
+#include "model/evidence.h"
+#include "sink/blame_words.h"
+#include "sink/why_priv.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ODD_GAPS = 12, MAX_HELD = 4 };
+
+static uint32_t request_index(const struct trace *t)
+{
+	return (uint32_t)(t->r - t->v->requests);
+}
+
+struct odd_gaps {
+	struct gap *v;		/* the MAX_ODD_GAPS with most excess, in order of time */
+	size_t n, n_odd, n_gaps;
+	uint64_t excess_ns;	/* of all */
+};
+
+static uint64_t excess_of(const struct gap *g)
+{
+	uint64_t ns = g->t1_ns - g->t0_ns;
+
+	return ns > g->usual_ns ? ns - g->usual_ns : 0;
+}
+
+static int keep_if_odd(void *ctx, const struct gap *g)
+{
+	struct odd_gaps *o = ctx;
+	size_t least = 0;
+
+	o->n_gaps++;
+	if (!gap_is_odd(g))
+		return 0;
+	o->n_odd++;
+	o->excess_ns += excess_of(g);
+	if (o->n < MAX_ODD_GAPS) {
+		o->v[o->n++] = *g;
+		return 0;
+	}
+	for (size_t i = 1; i < o->n; i++)
+		if (excess_of(&o->v[i]) < excess_of(&o->v[least]))
+			least = i;
+	if (excess_of(g) <= excess_of(&o->v[least]))
+		return 0;
+	memmove(&o->v[least], &o->v[least + 1], (o->n - 1 - least) * sizeof(*o->v));
+	o->v[o->n - 1] = *g;
+	return 0;
+}
+
+static void write_gap(struct page *p, const struct trace *t, const struct gap *g)
+{
+	char text[1200], row[64], at[CELL_LEN], ms[CELL_LEN], usual[CELL_LEN];
+
+	snprintf(row, sizeof(row), "%10s%10s%9s%7u  ",
+		 cell_ms(at, (int64_t)(g->t0_ns > t->t0_ns ? g->t0_ns - t->t0_ns : 0)),
+		 cell_ms(ms, (int64_t)(g->t1_ns - g->t0_ns)),
+		 g->usual_ns ? cell_ms(usual, (int64_t)g->usual_ns) : "-", g->token);
+	gap_text(t->v, g, text, sizeof(text));
+	page__text(p, row, 38, text);
+}
+
+int why_gaps(struct page *p, const struct trace *t, struct blame *b)
+{
+	struct odd_gaps o = { .v = malloc(MAX_ODD_GAPS * sizeof(*o.v)) };
+	char ms[UNITS_LEN];
+	int err = o.v ? blame__gaps(b, request_index(t), keep_if_odd, &o) : -ENOMEM;
+
+	if (!err && o.n) {
+		page__heading(p, "%10s%10s%9s%7s  %s", "at ms", "ms", "usual", "token",
+			      "gaps between tokens above usual");
+		for (size_t i = 0; i < o.n; i++)
+			write_gap(p, t, &o.v[i]);
+		page__para(p, "", 0, "%s%zu of %zu gaps %s longer than usual, by %s in all.",
+			   o.n_odd > o.n ? "These are the worst. " : "", o.n_odd, o.n_gaps,
+			   o.n_odd == 1 ? "is" : "are", units_ns(ms, o.excess_ns));
+	}
+	free(o.v);
+	return err;
+}
+
+void why_ttft(struct page *p, const struct trace *t, struct blame *b)
+{
+	char text[1200], ms[UNITS_LEN];
+	struct gap g;
+
+	if (!blame__ttft(b, request_index(t), &g))
+		return;
+	gap_text(t->v, &g, text, sizeof(text));
+	page__para(p, "  -", 4, "to its first token, %s: %s", units_ns(ms, g.t1_ns - g.t0_ns), text);
+}
+
+/* ---- the send side ---- */
+
+static void write_one_held(struct page *p, const struct tl_send_held *h)
+{
+	static const char *const why[] = {
+		[TL_HELD_NAGLE] = "Nagle: they are small, TCP_NODELAY is off, and the peer had not "
+				  "acknowledged what was sent before",
+		[TL_HELD_CORK] = "TCP_CORK or MSG_MORE",
+		[TL_HELD_WINDOW] = "the peer has no room, it does not read",
+		[TL_HELD_CONGESTION] = "congestion",
+		[TL_HELD_RETRANSMIT] = "lost on the way, and sent again",
+	};
+	char ms[UNITS_LEN], fd[32] = "";
+
+	if (h->fd >= 0)
+		snprintf(fd, sizeof(fd), "fd %d, ", h->fd);
+	page__para(p, "  -", 4, "%s held by the kernel: %u write%s, %u bytes (%sport %u to %u): %s",
+		   units_ns(ms, h->hdr.ts_ns - h->since_ns), h->n_writes, h->n_writes == 1 ? "" : "s",
+		   h->bytes, fd, h->local_port, h->peer_port,
+		   h->why < TL_HELD_OTHER && why[h->why] ? why[h->why] : "the reason was not seen");
+}
+
+static void write_held(struct page *p, const struct trace *t, const struct evidence *e)
+{
+	uint64_t rest_ns = 0;
+	char ms[UNITS_LEN];
+	size_t n = 0;
+
+	for (size_t i = 0; i < e->held.n; i++) {
+		const struct tl_send_held *h = &e->held.v[i];
+
+		if (h->req != t->r->req || h->hdr.ts_ns < h->since_ns)
+			continue;
+		if (n++ < MAX_HELD)
+			write_one_held(p, h);
+		else
+			rest_ns += h->hdr.ts_ns - h->since_ns;
+	}
+	if (n > MAX_HELD)
+		page__para(p, "  -", 4, "%zu more such holds, %s in all", n - MAX_HELD,
+			   units_ns(ms, rest_ns));
+}
+
+static void write_blocked(struct page *p, const struct trace *t, const struct evidence *e)
+{
+	uint64_t engine_done = t->r->at_ns[P_LAST_TOKEN_ENGINE];
+
+	for (size_t i = 0; i < e->blocked.n; i++) {
+		const struct tl_send_blocked *x = &e->blocked.v[i];
+		char ms[UNITS_LEN], app[UNITS_LEN], kernel[UNITS_LEN], late[80] = "";
+
+		if (x->req != t->r->req)
+			continue;
+		if (x->drained_ns && engine_done && x->drained_ns > engine_done)
+			snprintf(late, sizeof(late), "; it had all %s after the engine's last token",
+				 units_ns(ms, x->drained_ns - engine_done));
+		page__para(p, "  -", 4,
+			   "the client reads slower than the engine writes, from %.0f ms on: up to %s waited "
+			   "in the server and %s in the kernel%s",
+			   (double)(int64_t)(x->since_ns - t->t0_ns) / 1e6,
+			   units_bytes(app, x->app_queue_bytes), units_bytes(kernel, x->kernel_bytes), late);
+	}
+}
+
+void why_send(struct page *p, const struct trace *t)
+{
+	if (!t->v->evidence)
+		return;
+	write_held(p, t, t->v->evidence);
+	write_blocked(p, t, t->v->evidence);
+}
