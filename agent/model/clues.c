@@ -1,71 +1,270 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What evidence says of a span of time. So far: nothing is known. */
-#include "model/clues.h"
+/* What evidence says of a span of time: its indices, and the lists that answers are. */
+#include "model/clues_priv.h"
 
 #include <errno.h>
-#include <stdlib.h>
+#include <string.h>
 
-struct clues {
-	const struct model_view *v;
-};
+/* ---- look-ups ---- */
+
+static int by_req(const void *pa, const void *pb)
+{
+	const struct by_number *a = pa, *b = pb;
+
+	if (a->req != b->req)
+		return a->req < b->req ? -1 : 1;
+	return a->index < b->index ? -1 : a->index > b->index;
+}
+
+static int numbers_make(struct clues *c)
+{
+	const struct model_view *v = c->v;
+
+	c->numbers = calloc(v->n_requests + 1, sizeof(*c->numbers));
+	if (!c->numbers)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < v->n_requests; i++)
+		c->numbers[i] = (struct by_number){ v->requests[i].req, i };
+	qsort(c->numbers, v->n_requests, sizeof(*c->numbers), by_req);
+	return 0;
+}
+
+uint32_t clues_request(const struct clues *c, uint32_t req)
+{
+	size_t lo = 0, hi = c->v->n_requests;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (c->numbers[mid].req < req)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < c->v->n_requests && c->numbers[lo].req == req ? c->numbers[lo].index : UINT32_MAX;
+}
+
+uint32_t clues_server(const struct clues *c, uint32_t tgid)
+{
+	/* The newest first: a pid that was used again belongs to its last owner. */
+	for (size_t i = c->v->n_engines; i-- > 0;)
+		if (c->v->engines[i].e.hdr.tgid == tgid)
+			return c->v->engines[i].e.server ? c->v->engines[i].e.server : tgid;
+	return tgid;
+}
+
+static uint64_t thread_key(uint32_t tgid, uint32_t tid)
+{
+	return (uint64_t)tgid << 32 | tid;
+}
+
+const struct watched *clues_thread(const struct clues *c, uint32_t tgid, uint32_t tid)
+{
+	size_t lo = 0, hi = c->n_threads;
+	uint64_t key = thread_key(tgid, tid);
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		const struct tl_hdr *h = &c->threads[mid].t->hdr;
+
+		if (thread_key(h->tgid, h->tid) < key)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (lo == c->n_threads || thread_key(c->threads[lo].t->hdr.tgid, c->threads[lo].t->hdr.tid) != key)
+		return NULL;
+	return &c->threads[lo];
+}
+
+/* The rows of one thread in a table that is ordered by thread; *i runs on with the threads. */
+#define ROWS_OF(table, key, i, first, end) do {						\
+	while (*(i) < (table)->n && thread_key((table)->v[*(i)].hdr.tgid,		\
+					       (table)->v[*(i)].hdr.tid) < (key))	\
+		(*(i))++;								\
+	(first) = *(i);									\
+	while (*(i) < (table)->n && thread_key((table)->v[*(i)].hdr.tgid,		\
+					       (table)->v[*(i)].hdr.tid) == (key))	\
+		(*(i))++;								\
+	(end) = *(i);									\
+} while (0)
+
+static int threads_make(struct clues *c)
+{
+	const struct evidence *ev = c->ev;
+	size_t span = 0, code = 0;
+
+	c->threads = calloc(ev->threads.n + 1, sizeof(*c->threads));
+	if (!c->threads)
+		return -ENOMEM;
+	for (size_t i = 0; i < ev->threads.n; i++) {
+		const struct tl_thread *t = &ev->threads.v[i];
+		struct watched *w = &c->threads[c->n_threads];
+		uint64_t key = thread_key(t->hdr.tgid, t->hdr.tid);
+
+		if (i + 1 < ev->threads.n && thread_key(t[1].hdr.tgid, t[1].hdr.tid) == key)
+			continue;	/* the last word counts */
+		w->t = t;
+		w->server = t->server ? t->server : clues_server(c, t->hdr.tgid);
+		ROWS_OF(&ev->spans, key, &span, w->span0, w->span1);
+		ROWS_OF(&ev->codes, key, &code, w->code0, w->code1);
+		c->n_threads++;
+	}
+	return 0;
+}
+
+/* ---- life ---- */
 
 int clues__new(const struct model_view *v, struct clues **ret)
 {
-	struct clues *c = malloc(sizeof(*c));
+	static const struct evidence none;
+	struct clues *c = calloc(1, sizeof(*c));
+	int err;
 
 	if (!c)
 		return -ENOMEM;
 	c->v = v;
+	c->ev = v->evidence ? v->evidence : &none;
+	err = step_index__init(&c->ix, v);
+	if (!err)
+		err = numbers_make(c);
+	if (!err)
+		err = threads_make(c);
+	if (!err)
+		err = works_make(c);
+	if (!err)
+		err = engine_lines_make(c);
+	if (!err)
+		err = front_lines_make(c);
+	if (!err)
+		err = gpu_make(c);
+	if (!err)
+		err = send_make(c);
+	if (err) {
+		clues__free(c);
+		return err;
+	}
 	*ret = c;
 	return 0;
 }
 
+static void lines_free(struct line *l, size_t n)
+{
+	for (size_t i = 0; l && i < n; i++)
+		free(l[i].p);
+	free(l);
+}
+
 void clues__free(struct clues *c)
 {
+	if (!c)
+		return;
+	lines_free(c->engine_lines, c->v->n_engines);
+	lines_free(c->front_lines, c->n_threads);
+	gpu_free(c);
+	send_free(c);
+	step_index__free(&c->ix);
+	free(c->numbers);
+	free(c->threads);
+	free(c->works);
+	free(c->fronts);
 	free(c);
 }
 
-void clues__engine(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns,
-		   struct clue_list *ret)
+/* ---- lists ---- */
+
+static bool same_cause(const struct clue *a, const struct clue *b)
 {
-	(void)c, (void)engine, (void)t0_ns, (void)t1_ns;
-	ret->n = 0;
+	return a->mechanism == b->mechanism && a->who.type == b->who.type && a->who.id == b->who.id;
 }
 
-void clues__step(const struct clues *c, uint32_t step, uint64_t usual_ns, struct clue_list *ret)
+/* A list that is full keeps the amounts of what it has already, and for the rest the longest. */
+void list_add(struct clue_list *l, const struct clue *k)
 {
-	(void)c, (void)step, (void)usual_ns;
-	ret->n = 0;
+	size_t shortest = 0;
+
+	if (!k->ns)
+		return;
+	if (l->n < MAX_CLUES) {
+		l->v[l->n++] = *k;
+		return;
+	}
+	for (size_t i = 0; i < l->n; i++) {
+		if (same_cause(&l->v[i], k)) {
+			l->v[i].ns += k->ns;
+			l->v[i].t0_ns = l->v[i].t1_ns = 0;	/* no longer in one place */
+			return;
+		}
+		if (l->v[i].ns < l->v[shortest].ns)
+			shortest = i;
+	}
+	if (l->v[shortest].ns < k->ns)
+		l->v[shortest] = *k;
 }
 
-bool clues__step_is_odd(const struct clues *c, uint32_t step)
+static int clue_by_time(const void *pa, const void *pb)
 {
-	(void)c, (void)step;
-	return false;
+	const struct clue *a = pa, *b = pb;
+
+	return a->t0_ns < b->t0_ns ? -1 : a->t0_ns > b->t0_ns;
 }
 
-void clues__front(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns,
-		  uint32_t self, struct clue_list *ret)
+void list_sort(struct clue_list *l)
 {
-	(void)c, (void)engine, (void)t0_ns, (void)t1_ns, (void)self;
-	ret->n = 0;
+	if (l->n == MAX_CLUES)
+		qsort(l->v, l->n, sizeof(*l->v), clue_by_time);
 }
 
-void clues__send(const struct clues *c, uint32_t request, uint64_t t0_ns, uint64_t t1_ns,
-		 struct clue_list *ret)
-{
-	(void)c, (void)request, (void)t0_ns, (void)t1_ns;
-	ret->n = 0;
-}
+/* ---- what was looked at ---- */
 
-uint64_t clues__delivered_ns(const struct clues *c, uint32_t request, size_t chunk, struct culprit *ret_by)
+#define BIT(m) (1ull << (m))
+
+static uint64_t watched_threads(const struct clues *c, uint32_t engine)
 {
-	(void)c, (void)request, (void)chunk, (void)ret_by;
-	return 0;
+	uint32_t tgid = c->v->engines[engine].e.hdr.tgid, server = clues_server(c, tgid);
+	uint64_t bits = 0;
+
+	for (size_t i = 0; i < c->n_threads; i++) {
+		const struct watched *w = &c->threads[i];
+
+		if (w->t->hdr.tgid != tgid && w->server != server)
+			continue;
+		switch (w->t->role) {
+		case TL_ROLE_ENGINE:
+		case TL_ROLE_LAUNCH:
+			bits |= BIT(MECH_GC) | BIT(MECH_GIL) | BIT(MECH_GRAMMAR) | BIT(MECH_COMPILE);
+			/* fall through */
+		case TL_ROLE_COMPUTE:
+			bits |= BIT(MECH_THROTTLED) | BIT(MECH_RUN_QUEUE) | BIT(MECH_PAGE_FAULT);
+			break;
+		case TL_ROLE_FRONT:
+			bits |= BIT(MECH_EVENT_LOOP) | BIT(MECH_METRICS);
+			break;
+		case TL_ROLE_DETOKENIZER:
+			bits |= BIT(MECH_DETOKENIZER);
+			break;
+		default:
+			break;
+		}
+	}
+	return bits;
 }
 
 uint64_t clues__watched(const struct clues *c, uint32_t engine)
 {
-	(void)c, (void)engine;
-	return 0;
+	uint64_t bits = watched_threads(c, engine);
+	bool ranks = false;
+
+	if (c->gpu_of.n) {
+		bits |= BIT(MECH_GRAPH_MISS) | BIT(MECH_PADDING) | BIT(MECH_COPY) | BIT(MECH_COMPILE);
+		for (size_t i = 0; i < c->ev->gpu_steps.n && !ranks; i++)
+			ranks = c->ev->gpu_steps.v[i].rank > 0;
+		if (ranks)
+			bits |= BIT(MECH_COLLECTIVE) | BIT(MECH_COMMUNICATION);
+	}
+	if (c->ev->gpu_states.n)
+		bits |= BIT(MECH_CLOCK) | BIT(MECH_NEIGHBOUR);
+	if (c->ev->held.n || c->ev->blocked.n)
+		bits |= BIT(MECH_NAGLE) | BIT(MECH_SLOW_CLIENT) | BIT(MECH_NETWORK);
+	return bits;
 }

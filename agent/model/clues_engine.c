@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Threads: which spans of an engine's or a front end's kept others waiting, and because of whom. */
+#include "model/clues_priv.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum {
+	MIN_HOLE_NS = 500000,	/* of a hole between steps, to look for who was busy in it */
+	MAX_CGROUPS = 8,	/* that a thread is in, one inside the other */
+	MAX_BACK = 32,		/* codes to look back over for one that covers a moment */
+};
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* ---- CPU quotas ---- */
+
+struct range {
+	size_t first, end;
+};
+
+/* The looks at quotas that hold for a thread: of its cgroup and of those around it. */
+static size_t quotas_of(const struct clues *c, const struct tl_thread *t, struct range *ret)
+{
+	const struct tl_throttle *q = c->ev->throttles.v;
+	size_t n = 0, k;
+
+	for (size_t i = 0; i < c->ev->throttles.n && n < MAX_CGROUPS; i = k) {
+		size_t len = strnlen(q[i].path, sizeof(q[i].path));
+
+		for (k = i + 1; k < c->ev->throttles.n && q[k].cgroup == q[i].cgroup;)
+			k++;
+		if ((q[i].cgroup && q[i].cgroup == t->cgroup) ||
+		    (len > 1 && len < sizeof(t->cgroup_path) && !strncmp(q[i].path, t->cgroup_path, len) &&
+		     (!t->cgroup_path[len] || t->cgroup_path[len] == '/')))
+			ret[n++] = (struct range){ i, k };
+	}
+	return n;
+}
+
+/* The look at a quota that overlaps most with a span and saw throttling: index + 1; 0: none. */
+static uint32_t throttle_at(const struct clues *c, const struct range *r, size_t n, uint64_t t0_ns,
+			    uint64_t t1_ns)
+{
+	const struct tl_throttle *q = c->ev->throttles.v;
+	uint64_t best_ns = 0;
+	uint32_t best = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		size_t lo = r[i].first, hi = r[i].end;
+
+		while (lo < hi) {	/* the first that ends behind t0 */
+			size_t mid = lo + (hi - lo) / 2;
+
+			if (q[mid].hdr.ts_ns <= t0_ns)
+				lo = mid + 1;
+			else
+				hi = mid;
+		}
+		for (; lo < r[i].end && q[lo].since_ns < t1_ns; lo++) {
+			uint64_t ns = least(t1_ns, q[lo].hdr.ts_ns) - most(t0_ns, q[lo].since_ns);
+
+			if (q[lo].throttled_ns && q[lo].hdr.ts_ns > q[lo].since_ns && ns > best_ns) {
+				best_ns = ns;
+				best = lo + 1;
+			}
+		}
+	}
+	return best;
+}
+
+/*
+ * A thread that is not allowed to run is runnable like any other. Its CPU is idle then, or runs somebody
+ * else. The quota tells: what was throttled must be at least half of the span. If somebody else had the CPU
+ * for nearly all of a span that is longer than the throttling, the queue is the reason.
+ */
+static bool is_throttled(const struct tl_thread_span *s, uint64_t own_cgroup, const struct tl_throttle *q)
+{
+	uint64_t len = s->hdr.ts_ns - s->since_ns;
+
+	if (s->hdr.flags & TL_SPAN_IDLE_CPU)
+		return true;
+	if (!q || q->throttled_ns < len / 2)
+		return false;
+	return !s->by_tgid || s->by_ns < len / 10 * 9 || q->throttled_ns >= len ||
+	       (s->by_cgroup && s->by_cgroup == own_cgroup);
+}
+
+/* ---- spans ---- */
+
+/* Threads that an engine waits for in its own work are no lock holders. */
+static bool is_helper(const struct clues *c, uint32_t tgid, uint32_t tid)
+{
+	const struct watched *w = clues_thread(c, tgid, tid);
+
+	if (!w)
+		return false;
+	return w->t->role == TL_ROLE_ENGINE || w->t->role == TL_ROLE_LAUNCH || w->t->role == TL_ROLE_ZMQ ||
+	       w->t->role == TL_ROLE_COMPUTE || w->t->role == TL_ROLE_DETOKENIZER;
+}
+
+/* The code of a thread that covers most of a span: index + 1; 0: not known. */
+static uint32_t code_at(const struct clues *c, uint32_t tgid, uint32_t tid, uint64_t t0_ns, uint64_t t1_ns)
+{
+	const struct watched *w = clues_thread(c, tgid, tid);
+	const struct tl_code *k = c->ev->codes.v;
+	uint64_t best_ns = 0;
+	uint32_t best = 0;
+	size_t lo, hi;
+
+	if (!w)
+		return 0;
+	lo = w->code0;
+	hi = w->code1;
+	while (lo < hi) {	/* the first that begins at t1 or later */
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (k[mid].since_ns < t1_ns)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	for (size_t i = lo, n = 0; i-- > w->code0 && n < MAX_BACK; n++) {
+		uint64_t from = most(t0_ns, k[i].since_ns), to = least(t1_ns, k[i].hdr.ts_ns), ns;
+
+		if (to <= from || !k[i].of_samples)
+			continue;
+		ns = (to - from) / k[i].of_samples * k[i].n_samples;
+		if (ns > best_ns) {
+			best_ns = ns;
+			best = i + 1;
+		}
+	}
+	return best;
+}
+
+static uint8_t busy_mechanism(const struct watched *w, bool front)
+{
+	if (!front)
+		return MECH_HOST;
+	return w->t->role == TL_ROLE_DETOKENIZER ? MECH_DETOKENIZER : MECH_EVENT_LOOP;
+}
+
+static bool slept_for_lock(const struct clues *c, const struct watched *w, const struct tl_thread_span *s)
+{
+	uint64_t len = s->hdr.ts_ns - s->since_ns;
+
+	return s->wait == TL_WAIT_FUTEX && w->t->role != TL_ROLE_COMPUTE && s->by_tid &&
+	       s->by_tgid == s->hdr.tgid && s->by_tid != s->hdr.tid && s->by_ns >= len - len / 2 &&
+	       !is_helper(c, s->by_tgid, s->by_tid);
+}
+
+/* false: says nothing. */
+static bool classify_span(const struct clues *c, const struct watched *w, bool front,
+			  const struct range *quotas, size_t n_quotas, struct piece *p)
+{
+	const struct tl_thread_span *s = &c->ev->spans.v[p->at];
+	uint32_t t;
+
+	switch (s->state) {
+	case TL_SPAN_RUNNABLE:
+		t = throttle_at(c, quotas, n_quotas, p->t0_ns, p->t1_ns);
+		if (is_throttled(s, w->t->cgroup, t ? &c->ev->throttles.v[t - 1] : NULL)) {
+			p->rank = RANK_THROTTLED;
+			p->mechanism = MECH_THROTTLED;
+			p->more = t;
+			p->prov = t ? PROV_OBSERVED : PROV_INFERRED;
+			return true;
+		}
+		p->rank = RANK_RUN_QUEUE;
+		p->mechanism = MECH_RUN_QUEUE;
+		return true;
+	case TL_SPAN_SLEEP:
+		if (s->wait == TL_WAIT_DISK || s->major_faults) {
+			p->rank = RANK_PAGE_FAULT;
+			p->mechanism = MECH_PAGE_FAULT;
+			return true;
+		}
+		if (!slept_for_lock(c, w, s))
+			return false;
+		p->rank = RANK_LOCK;
+		p->mechanism = MECH_GIL;
+		p->prov = PROV_INFERRED;	/* that it was this lock and this holder */
+		if (s->by_ns < p->t1_ns - p->t0_ns)
+			p->t0_ns = p->t1_ns - s->by_ns;
+		p->more = code_at(c, s->by_tgid, s->by_tid, p->t0_ns, p->t1_ns);
+		return true;
+	case TL_SPAN_RUN:
+		p->rank = RANK_RUN;
+		p->mechanism = busy_mechanism(w, front);
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* ---- code ---- */
+
+static void classify_code(const struct watched *w, bool front, const struct tl_code *k, struct piece *p)
+{
+	p->rank = RANK_CODE;
+	switch (k->code) {
+	case TL_CODE_GC:
+		p->mechanism = MECH_GC;
+		return;
+	case TL_CODE_COMPILE:
+		p->mechanism = MECH_COMPILE;
+		return;
+	case TL_CODE_METRICS:
+		p->mechanism = MECH_METRICS;
+		return;
+	case TL_CODE_GRAMMAR:
+		p->mechanism = front ? MECH_EVENT_LOOP : MECH_GRAMMAR;
+		return;
+	case TL_CODE_DETOKENIZER:
+		p->rank = RANK_BUSY;
+		p->mechanism = front ? MECH_DETOKENIZER : MECH_HOST;
+		return;
+	case TL_CODE_TOKENIZER:
+	case TL_CODE_REGEX:
+	case TL_CODE_JSON:
+	case TL_CODE_TEMPLATE:
+		p->rank = RANK_BUSY;
+		p->mechanism = busy_mechanism(w, front);
+		return;
+	default:		/* its usual work, too, is code that has a name */
+		p->rank = front ? RANK_BUSY : RANK_RUN;
+		p->mechanism = busy_mechanism(w, front);
+	}
+}
+
+static int add_piece(const struct clues *c, const struct watched *w, bool front, struct piece *p,
+		     struct piece_list *ret)
+{
+	if (front && p->rank >= RANK_CODE)
+		p->work = work_of(c, w->t->hdr.tgid, w->t->hdr.tid, p->t0_ns, p->t1_ns);
+	return piece_add(ret, p);
+}
+
+/* Samples of one span on a CPU are split over codes by their numbers, one behind the other: that they took
+ * turns does not matter to who waits. Three in four stand for all. */
+static int code_pieces(const struct clues *c, const struct watched *w, bool front, struct piece_list *ret)
+{
+	const struct tl_code *k = c->ev->codes.v;
+	uint64_t at = 0;
+
+	for (size_t i = w->code0; i < w->code1; i++) {
+		struct piece p = { .at = i, .src = SRC_CODE, .prov = PROV_OBSERVED };
+		bool first = i == w->code0 || k[i - 1].since_ns != k[i].since_ns ||
+			     k[i - 1].hdr.ts_ns != k[i].hdr.ts_ns;
+		uint64_t len = k[i].hdr.ts_ns > k[i].since_ns ? k[i].hdr.ts_ns - k[i].since_ns : 0;
+
+		if (!k[i].of_samples || k[i].n_samples > k[i].of_samples)
+			continue;
+		if (first)
+			at = k[i].since_ns;
+		if (4u * k[i].n_samples < 3u * k[i].of_samples)
+			len = (double)len * k[i].n_samples / k[i].of_samples;
+		p.t0_ns = at;
+		p.t1_ns = at = least(at + len, k[i].hdr.ts_ns);
+		if (k[i].code == TL_CODE_LAUNCH && !front)
+			continue;	/* what it is there for */
+		classify_code(w, front, &k[i], &p);
+		if (add_piece(c, w, front, &p, ret))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+int thread_pieces(const struct clues *c, const struct watched *w, bool front, struct piece_list *ret)
+{
+	struct range quotas[MAX_CGROUPS];
+	size_t n_quotas = quotas_of(c, w->t, quotas);
+
+	for (size_t i = w->span0; i < w->span1; i++) {
+		const struct tl_thread_span *s = &c->ev->spans.v[i];
+		struct piece p = { .t0_ns = s->since_ns, .t1_ns = s->hdr.ts_ns, .at = i, .src = SRC_SPAN,
+				   .prov = PROV_OBSERVED };
+
+		if (p.t1_ns <= p.t0_ns || !classify_span(c, w, front, quotas, n_quotas, &p))
+			continue;
+		if (add_piece(c, w, front, &p, ret))
+			return -ENOMEM;
+	}
+	return code_pieces(c, w, front, ret);
+}
+
+/* ---- an engine's threads together ---- */
+
+static bool computes(const struct watched *w)
+{
+	return w->t->role == TL_ROLE_ENGINE || w->t->role == TL_ROLE_LAUNCH || w->t->role == TL_ROLE_COMPUTE;
+}
+
+static bool has_steps(const struct clues *c, uint32_t engine)
+{
+	return c->ix.first[engine] < c->ix.first[engine + 1];
+}
+
+/* Is it an engine process of its own, with steps? Then its ranks are not another's. */
+static bool is_engine(const struct clues *c, uint32_t tgid)
+{
+	for (uint32_t i = 0; i < c->v->n_engines; i++)
+		if (c->v->engines[i].e.hdr.tgid == tgid && has_steps(c, i))
+			return true;
+	return false;
+}
+
+static bool works_for(const struct clues *c, const struct watched *w, uint32_t engine, bool of_server)
+{
+	uint32_t tgid = c->v->engines[engine].e.hdr.tgid;
+
+	if (!computes(w))
+		return false;
+	if (w->t->hdr.tgid == tgid)
+		return true;
+	return has_steps(c, engine) && (w->t->rank >= 0 || of_server) &&
+	       w->server == clues_server(c, tgid) && !is_engine(c, w->t->hdr.tgid);
+}
+
+/* To be on a CPU is what an engine's thread is there for in a step; between steps it is not. */
+static int keep_in_holes(const struct clues *c, uint32_t engine, const struct piece *p,
+			 struct piece_list *ret)
+{
+	size_t end = c->ix.first[engine + 1];
+
+	for (size_t i = step_index__after(&c->ix, engine, p->t0_ns); i < end; i++) {
+		struct step_span s = step_index__span(&c->ix, c->ix.order[i]);
+		struct piece part = *p;
+
+		if (s.hole_ns >= p->t1_ns)
+			break;
+		part.t0_ns = most(p->t0_ns, s.hole_ns);
+		part.t1_ns = least(p->t1_ns, s.t0_ns);
+		if (part.t1_ns < part.t0_ns + MIN_HOLE_NS)
+			continue;
+		if (piece_add(ret, &part))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static int engine_line(const struct clues *c, uint32_t engine, struct line *ret)
+{
+	struct piece_list raw = { 0 }, kept = { 0 };
+	size_t n = 0;
+	int err = 0;
+
+	for (size_t i = 0; i < c->n_threads; i++)
+		n += works_for(c, &c->threads[i], engine, false);
+	for (size_t i = 0; i < c->n_threads && !err; i++)
+		if (works_for(c, &c->threads[i], engine, !n))
+			err = thread_pieces(c, &c->threads[i], false, &raw);
+	for (size_t i = 0; i < raw.l.n && !err; i++)
+		err = raw.l.v[i].rank == RANK_RUN ? keep_in_holes(c, engine, &raw.l.v[i], &kept) :
+						    piece_add(&kept, &raw.l.v[i]);
+	if (!err)
+		err = line_make(&kept, ret);
+	vec_free(&raw.l);
+	vec_free(&kept.l);
+	return err;
+}
+
+int engine_lines_make(struct clues *c)
+{
+	int err = 0;
+
+	c->engine_lines = calloc(c->v->n_engines + 1, sizeof(*c->engine_lines));
+	if (!c->engine_lines)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < c->v->n_engines && !err; i++)
+		err = engine_line(c, i, &c->engine_lines[i]);
+	return err;
+}
+
+void clues__engine(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns,
+		   struct clue_list *ret)
+{
+	const struct line *l = &c->engine_lines[engine];
+
+	ret->n = 0;
+	for (size_t i = pieces_after(l->p, l->n, t0_ns); i < l->n && l->p[i].t0_ns < t1_ns; i++)
+		list_add_piece(c, ret, &l->p[i], t0_ns, t1_ns);
+	list_sort(ret);
+}

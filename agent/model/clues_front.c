@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The front end: what its threads were busy with while a request or an answer waited for them. */
+#include "model/clues_priv.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum {
+	MAX_BACK = 256,		/* requests to look back over for the one that a thread works on */
+	MAX_QUERY = 256,	/* pieces of one span of time */
+};
+
+/* ---- what threads worked on ---- */
+
+static int work_order(const void *pa, const void *pb)
+{
+	const struct work *a = pa, *b = pb;
+
+	if (a->tgid != b->tgid)
+		return a->tgid < b->tgid ? -1 : 1;
+	if (a->t0_ns != b->t0_ns)
+		return a->t0_ns < b->t0_ns ? -1 : 1;
+	return a->what < b->what ? -1 : a->what > b->what;
+}
+
+/* When a request was out of its thread's hands: submitted, refused, or answered. */
+static uint64_t work_end(const struct rec_request *r, uint64_t read_ns)
+{
+	static const enum point ends[] = { P_SUBMIT, P_QUEUED, P_SCHEDULED, P_PREFILL_START, P_HEADERS,
+					   P_FIRST_CHUNK, P_DONE, P_CLOSE };
+	uint64_t end = 0;
+
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+		uint64_t ns = r->at_ns[ends[i]];
+
+		if (ns >= read_ns && (!end || ns < end))
+			end = ns;
+	}
+	return end ? end : UINT64_MAX;
+}
+
+int works_make(struct clues *c)
+{
+	const struct model_view *v = c->v;
+
+	c->works = calloc(v->n_requests + v->n_others + 1, sizeof(*c->works));
+	if (!c->works)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < v->n_requests && i < OTHER_BASE; i++) {
+		const struct rec_request *r = &v->requests[i];
+		uint64_t read = r->at_ns[P_REQ_LAST_BYTE] ? r->at_ns[P_REQ_LAST_BYTE] :
+							    r->at_ns[P_REQ_FIRST_BYTE];
+
+		if (read)
+			c->works[c->n_works++] = (struct work){ v->engines[r->engine].e.hdr.tgid, r->tid,
+								read, work_end(r, read), i };
+	}
+	for (uint32_t i = 0; i < v->n_others && i < OTHER_BASE; i++) {
+		const struct rec_other *o = &v->others[i];
+
+		c->works[c->n_works++] = (struct work){
+			v->engines[o->engine].e.hdr.tgid, o->tid, o->read_ns ? o->read_ns : o->begin_ns,
+			o->end_ns ? o->end_ns : UINT64_MAX, OTHER_BASE + i,
+		};
+	}
+	qsort(c->works, c->n_works, sizeof(*c->works), work_order);
+	return 0;
+}
+
+static uint64_t work_bytes(const struct clues *c, const struct work *w)
+{
+	return w->what < OTHER_BASE ? c->v->requests[w->what].body_bytes : 0;
+}
+
+/*
+ * What a thread of a front end worked on while it was on a CPU in [t0, t1]: what it had read and not yet
+ * handed over for most of the time. Of several that were read before and waited for the same thread, the one
+ * with the most to read is the one that took the time. Index + 1; 0: nothing that we know of.
+ */
+uint32_t work_of(const struct clues *c, uint32_t tgid, uint32_t tid, uint64_t t0_ns, uint64_t t1_ns)
+{
+	size_t lo = 0, hi = c->n_works;
+	uint64_t best_ns = 0, len = t1_ns - t0_ns;
+	uint32_t best = 0;
+
+	while (lo < hi) {	/* the first that begins at t1 or later */
+		size_t mid = lo + (hi - lo) / 2;
+		const struct work *w = &c->works[mid];
+
+		if (w->tgid < tgid || (w->tgid == tgid && w->t0_ns < t1_ns))
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	for (size_t n = 0; lo-- > 0 && n < MAX_BACK && c->works[lo].tgid == tgid; n++) {
+		const struct work *w = &c->works[lo];
+		uint64_t from = w->t0_ns > t0_ns ? w->t0_ns : t0_ns;
+		uint64_t to = w->t1_ns < t1_ns ? w->t1_ns : t1_ns, ns = to > from ? to - from : 0;
+
+		if ((tid && w->tid && w->tid != tid) || ns < len / 2)
+			continue;
+		/* within a tenth they are alike */
+		if (best && ns < best_ns + len / 10 &&
+		    (ns + len / 10 < best_ns || work_bytes(c, w) <= work_bytes(c, &c->works[best - 1])))
+			continue;
+		best = lo + 1;
+		best_ns = ns;
+	}
+	return best;
+}
+
+/* ---- threads ---- */
+
+static bool is_front(const struct watched *w)
+{
+	return w->t->role == TL_ROLE_FRONT || w->t->role == TL_ROLE_DETOKENIZER ||
+	       w->t->role == TL_ROLE_ZMQ;
+}
+
+/* What kept all others waiting was a scrape if that is what the thread had read. */
+static void name_scrapes(const struct clues *c, struct piece_list *pl)
+{
+	for (size_t i = 0; i < pl->l.n; i++) {
+		struct piece *p = &pl->l.v[i];
+		const struct work *w = p->work ? &c->works[p->work - 1] : NULL;
+
+		if (w && w->what >= OTHER_BASE && p->mechanism == MECH_EVENT_LOOP &&
+		    !strcmp(c->v->others[w->what - OTHER_BASE].path, "/metrics"))
+			p->mechanism = MECH_METRICS;
+	}
+}
+
+int front_lines_make(struct clues *c)
+{
+	int err = 0;
+
+	c->front_lines = calloc(c->n_threads + 1, sizeof(*c->front_lines));
+	c->fronts = calloc(c->n_threads + 1, sizeof(*c->fronts));
+	if (!c->front_lines || !c->fronts)
+		return -ENOMEM;
+	for (size_t i = 0; i < c->n_threads && !err; i++) {
+		struct piece_list raw = { 0 };
+
+		if (!is_front(&c->threads[i]))
+			continue;
+		c->fronts[c->n_fronts++] = i;
+		err = thread_pieces(c, &c->threads[i], true, &raw);
+		name_scrapes(c, &raw);
+		if (!err)
+			err = line_make(&raw, &c->front_lines[i]);
+		vec_free(&raw.l);
+	}
+	return err;
+}
+
+/* ---- answers ---- */
+
+/* Who carries a request: the one thread that read it, where that is known and recorded. Else all that
+ * read requests in its process; else all of its server. */
+enum carrier { BY_READER, BY_PROCESS, BY_SERVER };
+
+static enum carrier carrier_of(const struct clues *c, uint32_t tgid, const struct rec_request *self)
+{
+	const struct watched *w;
+
+	if (self && self->tid) {
+		w = clues_thread(c, c->v->engines[self->engine].e.hdr.tgid, self->tid);
+		if (w && w->t->role == TL_ROLE_FRONT)
+			return BY_READER;
+	}
+	for (size_t i = 0; i < c->n_fronts; i++) {
+		w = &c->threads[c->fronts[i]];
+		if (w->t->role == TL_ROLE_FRONT && w->t->hdr.tgid == tgid)
+			return BY_PROCESS;
+	}
+	return BY_SERVER;
+}
+
+static bool carries(const struct watched *w, enum carrier by, uint32_t tgid, uint32_t server,
+		    const struct rec_request *self)
+{
+	if (w->t->role != TL_ROLE_FRONT || by == BY_SERVER)
+		return w->t->hdr.tgid == tgid || w->server == server;
+	return w->t->hdr.tgid == tgid && (by == BY_PROCESS || w->t->hdr.tid == self->tid);
+}
+
+void clues__front(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns, uint32_t self,
+		  struct clue_list *ret)
+{
+	const struct rec_request *r = self < c->v->n_requests ? &c->v->requests[self] : NULL;
+	uint32_t tgid = c->v->engines[r ? r->engine : engine].e.hdr.tgid, server = clues_server(c, tgid);
+	enum carrier by = carrier_of(c, tgid, r);
+	struct piece in[MAX_QUERY], out[2 * MAX_QUERY];
+	size_t n = 0;
+	bool watched = false;
+
+	ret->n = 0;
+	for (size_t i = 0; i < c->n_fronts; i++) {
+		const struct watched *w = &c->threads[c->fronts[i]];
+		const struct line *l = &c->front_lines[c->fronts[i]];
+
+		if (!carries(w, by, tgid, server, r))
+			continue;
+		watched |= w->t->role == TL_ROLE_FRONT;
+		for (size_t k = pieces_after(l->p, l->n, t0_ns);
+		     k < l->n && l->p[k].t0_ns < t1_ns && n < MAX_QUERY; k++) {
+			/* Its own request is what it waits for anyway. */
+			if (l->p[k].rank < RANK_CODE || !r || piece_request(c, &l->p[k]) != self)
+				in[n++] = l->p[k];
+		}
+	}
+	if (r && watched && n < MAX_QUERY && held_inside(c, self, t1_ns, &in[n]))
+		n++;
+	n = pieces_lay_out(in, n, out);
+	for (size_t i = pieces_after(out, n, t0_ns); i < n && out[i].t0_ns < t1_ns; i++)
+		list_add_piece(c, ret, &out[i], t0_ns, t1_ns);
+	list_sort(ret);
+}

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Devices: what they did for one step, against what they do for others like it. */
+#include "model/clues_gpu.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* ---- what is known of one step ---- */
+
+struct gpu_view gpu_of_step(const struct clues *c, uint32_t step)
+{
+	size_t lo = 0, hi = c->gpu_of.n;
+	struct gpu_view g = { .at = NULL };
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (c->gpu_of.v[mid].step < step)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	g.at = c->gpu_of.v + lo;
+	while (lo + g.n < c->gpu_of.n && g.at[g.n].step == step)
+		g.n++;
+	return g;
+}
+
+const struct tl_gpu_step *gpu_rank(const struct clues *c, const struct gpu_view *g, size_t i)
+{
+	return &c->ev->gpu_steps.v[g->at[i].gpu];
+}
+
+bool step_only_decodes(const struct model_view *v, uint32_t step)
+{
+	const struct rec_step *st = &v->steps[step];
+
+	for (uint32_t i = 0; i < st->n_members; i++)
+		if (v->members[st->first_member + i].phase != TL_DECODE)
+			return false;
+	return st->n_members > 0;
+}
+
+static uint64_t step_ns(const struct clues *c, uint32_t step)
+{
+	const struct rec_step *st = &c->v->steps[step];
+
+	return less(st->t1_ns, st->t0_ns);
+}
+
+struct collective collective_of(const struct clues *c, const struct gpu_view *g)
+{
+	struct collective k = { .least_ns = UINT64_MAX };
+
+	for (size_t i = 0; i < g->n; i++) {
+		const struct tl_gpu_step *s = gpu_rank(c, g, i);
+
+		if (s->collective_ns < k.least_ns) {
+			k.least_ns = s->collective_ns;
+			k.late_rank = s->rank;
+		}
+		if (s->collective_ns > k.most_ns)
+			k.most_ns = s->collective_ns;
+		if (s->late_ns > k.late_ns) {
+			k.late_ns = s->late_ns;
+			k.said_rank = s->rank;
+		}
+		k.n_ranks++;
+	}
+	if (!k.n_ranks)
+		k.least_ns = 0;
+	return k;
+}
+
+/* All ranks within a twentieth of each other: nobody waited for anybody. */
+static bool somebody_is_late(const struct collective *k)
+{
+	return k->n_ranks > 1 && k->most_ns - k->least_ns >= k->most_ns / 20 && k->most_ns > k->least_ns;
+}
+
+/* ---- clock and neighbours ---- */
+
+uint32_t clock_usual(const struct clues *c, uint32_t device)
+{
+	for (size_t i = 0; i < c->clock_refs.n; i++)
+		if (c->clock_refs.v[i].device == device)
+			return c->clock_refs.v[i].mhz;
+	return 0;
+}
+
+/* Of the spans in which a device was looked at, those of it that overlap with a step. */
+static size_t states_of(const struct clues *c, uint32_t device, uint64_t t0_ns)
+{
+	const struct tl_gpu_state *s = c->ev->gpu_states.v;
+	size_t lo = 0, hi = c->ev->gpu_states.n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (s[mid].device < device || (s[mid].device == device && s[mid].hdr.ts_ns <= t0_ns))
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+struct device_state device_at(const struct clues *c, uint32_t device, uint64_t t0_ns, uint64_t t1_ns)
+{
+	const struct tl_gpu_state *s = c->ev->gpu_states.v;
+	struct device_state d = { .usual_mhz = clock_usual(c, device) };
+	double mhz_ns = 0, ns = 0, by_ns = 0;
+
+	for (size_t i = states_of(c, device, t0_ns);
+	     i < c->ev->gpu_states.n && s[i].device == device && s[i].since_ns < t1_ns; i++) {
+		uint64_t from = s[i].since_ns > t0_ns ? s[i].since_ns : t0_ns;
+		uint64_t len = less(least(s[i].hdr.ts_ns, t1_ns), from);
+
+		if (s[i].clock_mhz) {
+			mhz_ns += (double)s[i].clock_mhz * len;
+			ns += len;
+		}
+		if ((s[i].by_tgid || s[i].why & TL_GPU_NEIGHBOUR) && len > by_ns) {
+			by_ns = len;
+			d.neighbour = &s[i];
+		}
+		d.why |= len ? s[i].why : 0;
+	}
+	if (ns)
+		d.mhz = mhz_ns / ns + 0.5;
+	/* A neighbour for less than half of the step is no reason for its length. */
+	if (d.neighbour && by_ns < less(t1_ns, t0_ns) / 2)
+		d.neighbour = NULL;
+	return d;
+}
+
+static bool is_slow_clock(const struct device_state *d)
+{
+	return d->mhz && d->usual_mhz && d->mhz < d->usual_mhz - d->usual_mhz / 33;	/* 3 % */
+}
+
+/* The device of a step that is worst off; without records of it, of all that are looked at. */
+static struct device_state worst_device(const struct clues *c, uint32_t step, const struct gpu_view *g,
+					uint32_t *ret_device)
+{
+	const struct rec_step *st = &c->v->steps[step];
+	struct device_state worst = { 0 };
+	size_t n = g->n ? g->n : c->clock_refs.n;
+
+	*ret_device = 0;
+	for (size_t i = 0; i < n; i++) {
+		uint32_t device = g->n ? gpu_rank(c, g, i)->device : c->clock_refs.v[i].device;
+		struct device_state d = device_at(c, device, st->t0_ns, st->t1_ns);
+		bool worse = !worst.usual_mhz || (is_slow_clock(&d) && d.mhz < worst.mhz) ||
+			     (d.neighbour && !worst.neighbour && !is_slow_clock(&worst));
+
+		if (worse) {
+			worst = d;
+			*ret_device = device;
+		}
+	}
+	return worst;
+}
+
+/* ---- pieces of a step ---- */
+
+static void add(struct clue_list *l, enum mechanism m, enum provenance prov, uint64_t ns,
+		struct culprit who)
+{
+	struct clue k = { .ns = ns, .mechanism = m, .prov = prov, .who = who };
+
+	list_add(l, &k);
+}
+
+static struct culprit who_device(uint32_t device, const char *fmt, unsigned int a, unsigned int b)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), fmt, a, b);	/* fmt takes two, one or none of them */
+	return who_named(WHO_DEVICE, device, name, sizeof(name));
+}
+
+/* What a batch takes when a graph fits it: as seen, or between the two graphs around it. 0: not known. */
+static uint64_t fitting_ns(const struct clues *c, const struct gpu_usual *u, uint32_t batch)
+{
+	const struct graph_hit *h = c->hits.v + u->first_hit, *below = NULL, *above = NULL;
+
+	for (uint32_t i = 0; i < u->n_hits; i++) {
+		if (h[i].batch <= batch)
+			below = &h[i];
+		if (h[i].batch >= batch && !above)
+			above = &h[i];
+	}
+	if (below && below->batch == batch)
+		return below->ns;
+	if (!below)
+		return 0;
+	/* Next to a captured size it costs what that takes; between two of them, its share. */
+	if (!above || above->ns <= below->ns)
+		return below->ns;
+	return below->ns + (above->ns - below->ns) * (batch - below->batch) / (above->batch - below->batch);
+}
+
+static bool missed_graph(const struct clues *c, uint32_t step, const struct tl_gpu_step *s)
+{
+	const struct gpu_usual *u = &c->gpu_usual[c->v->steps[step].engine];
+
+	if (s->graph == TL_GRAPH_MISS)
+		return true;
+	/* Nobody says: where steps that only decode are replayed, one without a replay was not. */
+	return s->graph == TL_GRAPH_NONE && s->launches && !s->graph_launches && u->has_graphs &&
+	       step_only_decodes(c->v, step);
+}
+
+static uint64_t padding_ns(const struct clues *c, uint32_t step, const struct tl_gpu_step *s,
+			   uint64_t usual_ns)
+{
+	uint64_t fit;
+
+	if (s->graph != TL_GRAPH_PADDED || !s->batch || s->padded_to <= s->batch)
+		return 0;
+	fit = usual_ns ? usual_ns : fitting_ns(c, &c->gpu_usual[c->v->steps[step].engine], s->batch);
+	return fit ? less(step_ns(c, step), fit) : 0;
+}
+
+/* Of what a step took beyond usual, the device was not busy for so long. */
+static uint64_t idle_excess(const struct clues *c, uint32_t step, const struct tl_gpu_step *s,
+			    uint64_t usual_ns)
+{
+	uint64_t ns = step_ns(c, step), excess = less(ns, usual_ns);
+
+	return s->busy_ns ? least(excess, less(ns, s->busy_ns)) : excess;
+}
+
+static void add_graph(const struct clues *c, uint32_t step, uint64_t usual_ns,
+		      const struct tl_gpu_step *s, struct clue_list *ret)
+{
+	const struct gpu_usual *u = &c->gpu_usual[c->v->steps[step].engine];
+	uint32_t batch = s->batch ? s->batch : c->v->steps[step].n_members;
+
+	if (s->hdr.flags & TL_GPU_COLD)
+		add(ret, MECH_COMPILE, PROV_OBSERVED, idle_excess(c, step, s, usual_ns),
+		    who_device(s->device, "first use", 0, 0));
+	if (missed_graph(c, step, s))
+		add(ret, MECH_GRAPH_MISS, s->graph == TL_GRAPH_MISS ? PROV_OBSERVED : PROV_INFERRED,
+		    idle_excess(c, step, s, usual_ns),
+		    u->max_captured && batch > u->max_captured ?
+			    who_device(s->device, "batch %u, largest graph %u", batch, u->max_captured) :
+			    who_device(s->device, "batch %u", batch, 0));
+	add(ret, MECH_PADDING, PROV_INFERRED, padding_ns(c, step, s, usual_ns),
+	    who_device(s->device, "batch %u padded to %u", s->batch, s->padded_to));
+}
+
+/* A rank that took part before and has nothing in a step that does not end; -1: none. */
+static int missing_rank(const struct clues *c, uint32_t step, const struct gpu_view *g)
+{
+	uint64_t mask = c->gpu_usual[c->v->steps[step].engine].rank_mask;
+	bool open = false;
+
+	for (size_t i = 0; i < g->n; i++) {
+		const struct tl_gpu_step *s = gpu_rank(c, g, i);
+
+		open |= s->hdr.flags & TL_GPU_OPEN;
+		if (s->rank < 64 && s->collective_ns)
+			mask &= ~(1ull << s->rank);
+	}
+	return open && mask ? __builtin_ctzll(mask) : -1;
+}
+
+/* The thread of a late rank, and what it did: moved to another CPU, above all. */
+static struct culprit who_was_late(const struct clues *c, uint32_t engine, uint16_t rank, uint64_t t0_ns,
+				   uint64_t t1_ns)
+{
+	uint32_t server = clues_server(c, c->v->engines[engine].e.hdr.tgid);
+	struct culprit who = { .type = WHO_NOBODY };
+	char name[64];
+
+	for (size_t i = 0; i < c->n_threads; i++) {
+		const struct watched *w = &c->threads[i];
+
+		if (w->t->rank != rank || w->server != server)
+			continue;
+		if (!who.type)
+			who = who_named(WHO_THREAD, w->t->hdr.tid, w->t->name, sizeof(w->t->name));
+		for (size_t k = w->span0; k < w->span1; k++) {
+			const struct tl_thread_span *s = &c->ev->spans.v[k];
+
+			if (s->since_ns >= t1_ns)
+				break;
+			if (s->hdr.ts_ns <= t0_ns || !(s->hdr.flags & TL_SPAN_MIGRATED))
+				continue;
+			snprintf(name, sizeof(name), "%.15s CPU %u to %u", w->t->name, s->from_cpu, s->cpu);
+			return who_named(WHO_THREAD, w->t->hdr.tid, name, sizeof(name));
+		}
+	}
+	return who;
+}
+
+static void add_ranks(const struct clues *c, uint32_t step, const struct gpu_view *g, struct clue_list *ret)
+{
+	const struct rec_step *st = &c->v->steps[step];
+	const struct gpu_usual *u = &c->gpu_usual[st->engine];
+	struct collective k = collective_of(c, g);
+	struct clue q = { .mechanism = MECH_COLLECTIVE, .prov = PROV_OBSERVED };
+	int missing = missing_rank(c, step, g);
+	uint16_t rank = k.late_ns ? k.said_rank : k.late_rank;
+
+	if (missing >= 0) {
+		q.ns = k.most_ns;
+		q.who = who_named(WHO_RANK, missing, "never entered", 32);
+		list_add(ret, &q);
+		return;
+	}
+	if (somebody_is_late(&k) || (k.late_ns && k.n_ranks == 1)) {
+		q.ns = k.n_ranks > 1 ? k.most_ns - k.least_ns : k.late_ns;
+		q.who = (struct culprit){ .type = WHO_RANK, .id = rank };
+		q.root = who_was_late(c, st->engine, rank, st->t0_ns, st->t0_ns + q.ns);
+		list_add(ret, &q);
+	}
+	if (k.n_ranks > 1)
+		add(ret, MECH_COMMUNICATION, PROV_OBSERVED, less(k.least_ns, u->collective_ns),
+		    (struct culprit){ .type = WHO_NOBODY });
+}
+
+/*
+ * A slower clock stretches what the device is busy with, by its ratio: no more of the excess is the clock's.
+ * What is left while a neighbour is there is the neighbour's, as far as the device was busy. How long a
+ * prompt usually takes may not have been learnt: then the ratio is applied to what it took.
+ */
+static void add_device(const struct clues *c, uint32_t step, uint64_t usual_ns, const struct gpu_view *g,
+		       struct clue_list *ret)
+{
+	const struct tl_gpu_step *s = g->n ? gpu_rank(c, g, 0) : NULL;
+	const struct gpu_usual *u = &c->gpu_usual[c->v->steps[step].engine];
+	uint64_t ns = step_ns(c, step), stretched = ns;
+	uint32_t device;
+	struct device_state d = worst_device(c, step, g, &device);
+
+	if (s && s->busy_ns)	/* time in which it was idle beyond usual is nobody's on the device */
+		stretched = less(ns, less(less(ns, s->busy_ns), u->idle_ns));
+	if (is_slow_clock(&d)) {
+		bool whole = !usual_ns || (!d.neighbour && !step_only_decodes(c->v, step));
+		double slower = (double)d.usual_mhz / d.mhz;
+		uint64_t share = whole ? stretched * (1 - 1 / slower) : usual_ns * (slower - 1);
+
+		add(ret, MECH_CLOCK, PROV_INFERRED, share,
+		    who_device(device, d.why & TL_GPU_THERMAL ? "heat: %u of %u MHz" :
+				       d.why & TL_GPU_POWER   ? "power: %u of %u MHz" :
+								"%u of %u MHz", d.mhz, d.usual_mhz));
+	}
+	if (d.neighbour) {
+		uint64_t share = usual_ns ? less(stretched, usual_ns) :
+					    stretched / 100 * least(d.neighbour->by_pct, 100);
+
+		add(ret, MECH_NEIGHBOUR, PROV_INFERRED, share,
+		    who_named(d.neighbour->by_tgid ? WHO_PROCESS : WHO_DEVICE,
+			      d.neighbour->by_tgid ? d.neighbour->by_tgid : device, d.neighbour->by_name,
+			      sizeof(d.neighbour->by_name)));
+	}
+}
+
+void clues__step(const struct clues *c, uint32_t step, uint64_t usual_ns, struct clue_list *ret)
+{
+	struct gpu_view g = gpu_of_step(c, step);
+	const struct gpu_usual *u = &c->gpu_usual[c->v->steps[step].engine];
+
+	ret->n = 0;
+	if (g.n) {
+		add_graph(c, step, usual_ns, gpu_rank(c, &g, 0), ret);
+		add_ranks(c, step, &g, ret);
+		add(ret, MECH_COPY, PROV_OBSERVED, less(gpu_rank(c, &g, 0)->copy_ns, u->copy_ns),
+		    who_device(gpu_rank(c, &g, 0)->device, "", 0, 0));
+	}
+	if (c->ev->gpu_states.n)
+		add_device(c, step, usual_ns, &g, ret);
+}
+
+bool clues__step_is_odd(const struct clues *c, uint32_t step)
+{
+	const struct rec_step *st = &c->v->steps[step];
+	struct gpu_view g = gpu_of_step(c, step);
+	struct collective k = collective_of(c, &g);
+	struct device_state d;
+	uint32_t device;
+
+	if (g.n) {
+		const struct tl_gpu_step *s = gpu_rank(c, &g, 0);
+
+		if (s->hdr.flags & (TL_GPU_COLD | TL_GPU_OPEN) || missed_graph(c, step, s) ||
+		    padding_ns(c, step, s, 0) > step_ns(c, step) / 12)
+			return true;
+	}
+	if (somebody_is_late(&k) && k.most_ns - k.least_ns > less(st->t1_ns, st->t0_ns) / 20)
+		return true;
+	if (!c->ev->gpu_states.n)
+		return false;
+	d = worst_device(c, step, &g, &device);
+	return is_slow_clock(&d) || d.neighbour;
+}

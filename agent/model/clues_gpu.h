@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a device did for a step, as its clues and the health of its collection look at it. Pure. */
+#ifndef TL_CLUES_GPU_H
+#define TL_CLUES_GPU_H
+
+#include "model/clues_priv.h"
+
+struct gpu_view {		/* what is recorded of one step: a record per rank */
+	const struct gpu_at *at;
+	size_t n;
+};
+struct gpu_view gpu_of_step(const struct clues *c, uint32_t step);
+const struct tl_gpu_step *gpu_rank(const struct clues *c, const struct gpu_view *g, size_t i);
+
+struct collective {		/* of one step, over its ranks */
+	uint64_t least_ns, most_ns, late_ns;
+	uint16_t late_rank;	/* waited least */
+	uint16_t said_rank;	/* the one whose late_ns is the largest */
+	uint32_t n_ranks;
+};
+struct collective collective_of(const struct clues *c, const struct gpu_view *g);
+
+struct device_state {		/* in a span */
+	uint32_t mhz, usual_mhz;	/* 0: not known */
+	uint32_t why;
+	const struct tl_gpu_state *neighbour;	/* NULL: none for most of it */
+};
+struct device_state device_at(const struct clues *c, uint32_t device, uint64_t t0_ns, uint64_t t1_ns);
+uint32_t clock_usual(const struct clues *c, uint32_t device);	/* 0: not known */
+
+bool step_only_decodes(const struct model_view *v, uint32_t step);
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside of clues: what its files share and nobody else sees. */
+#ifndef TL_CLUES_PRIV_H
+#define TL_CLUES_PRIV_H
+
+#include "base/vec.h"
+#include "model/clues.h"
+#include "model/evidence.h"
+#include "model/step_index.h"
+
+/* ---- pieces: spans of threads with a reason ---- */
+
+/* Of two reasons at once the smaller one stands: it is nearer to the hardware. */
+enum piece_rank {
+	RANK_THROTTLED, RANK_RUN_QUEUE, RANK_PAGE_FAULT, RANK_LOCK,
+	RANK_CODE,		/* says by its nature what was wrong: garbage collection ... */
+	RANK_BUSY,		/* on a CPU in code that is no part of what was waited for */
+	RANK_RUN,		/* on a CPU, nobody knows in which code */
+	RANK_HELD,		/* inside the process, no thread was busy with it */
+	N_PIECE_RANKS
+};
+enum piece_src { SRC_SPAN = 1, SRC_CODE = 2, SRC_HELD = 3 };
+struct piece {
+	uint64_t t0_ns, t1_ns;
+	uint32_t at;		/* index into the evidence of its src */
+	uint32_t more;		/* index + 1 of a throttle (RANK_THROTTLED), of a code (RANK_LOCK) */
+	uint32_t work;		/* index + 1 of what the thread worked on */
+	uint8_t src, rank, mechanism, prov;
+};
+struct piece_list {
+	VEC(struct piece) l;
+};
+
+struct line {			/* disjoint pieces of one thread or of several together */
+	struct piece *p;
+	size_t n;
+};
+
+int piece_add(struct piece_list *pl, const struct piece *p);	/* 0 or -ENOMEM; empty ones are not kept */
+/* Disjoint pieces of n that may overlap, by time. `out` has room for 2 * n. Returns how many. `in` is
+ * sorted anew. */
+size_t pieces_lay_out(struct piece *in, size_t n, struct piece *out);
+int line_make(struct piece_list *raw, struct line *ret);	/* 0 or -ENOMEM */
+/* The first piece of disjoint ones that ends behind t; n: none. */
+size_t pieces_after(const struct piece *p, size_t n, uint64_t t_ns);
+
+/* ---- what threads worked on ---- */
+
+struct work {			/* a front end's thread is busy with a request until it is handed over */
+	uint32_t tgid, tid;	/* tid 0: not known */
+	uint64_t t0_ns, t1_ns;	/* read whole; submitted or answered */
+	uint32_t what;		/* index of a request, or, from OTHER_BASE on, of another one */
+};
+enum { OTHER_BASE = 1u << 31 };
+
+/* ---- threads ---- */
+
+struct watched {		/* a thread that is recorded */
+	const struct tl_thread *t;
+	size_t span0, span1;	/* its spans ... */
+	size_t code0, code1;	/* ... and codes, in the evidence */
+	uint32_t server;	/* tgid of the first process of its server, 0: not known */
+};
+
+struct by_number {
+	uint32_t req, index;
+};
+
+/* What a device did for steps, learnt from them (clues_gpu.c). */
+struct gpu_usual {
+	uint64_t idle_ns, collective_ns, copy_ns;	/* of a step, median */
+	uint64_t rank_mask;		/* ranks that take part, those below 64 */
+	bool has_graphs;		/* steps that only decode are replayed */
+	uint32_t max_captured;		/* largest batch that was seen to be replayed */
+	uint32_t first_hit, n_hits;	/* in clues.hits */
+};
+struct graph_hit {			/* what a replay takes that fits its batch */
+	uint32_t batch;
+	uint64_t ns;
+};
+struct gpu_at {
+	uint32_t step, gpu;		/* indices of a step and of a tl_gpu_step */
+};
+struct held_back {			/* when chunks of an answer left or arrived */
+	uint32_t request;
+	uint64_t *chunk_ns;		/* per token chunk, 0: nobody says */
+	struct culprit by;
+};
+struct clock_ref {
+	uint32_t device, mhz;
+};
+
+struct clues {
+	const struct model_view *v;
+	const struct evidence *ev;
+	struct step_index ix;
+	struct by_number *numbers;	/* of requests, by number */
+	struct watched *threads;	/* by tgid, tid */
+	size_t n_threads;
+	struct line *engine_lines;	/* per engine */
+	struct line *front_lines;	/* per thread; empty for those that are not of a front end */
+	uint32_t *fronts;		/* threads that are, by index */
+	size_t n_fronts;
+	struct work *works;		/* by tgid, t0 */
+	size_t n_works;
+	struct by_number *held_of, *blocked_of;	/* req is an index here: order by request, then time */
+	size_t n_held_of, n_blocked_of;
+	VEC(struct held_back) arrivals;	/* by request */
+	bool *in_blocks;		/* per request: many of its chunks in each write */
+	VEC(struct gpu_at) gpu_of;	/* by step */
+	struct gpu_usual *gpu_usual;	/* per engine */
+	VEC(struct graph_hit) hits;
+	VEC(struct clock_ref) clock_refs;
+};
+
+/* clues.c */
+uint32_t clues_request(const struct clues *c, uint32_t req);	/* index; UINT32_MAX: none */
+uint32_t clues_server(const struct clues *c, uint32_t tgid);	/* its first process; tgid itself if not known */
+const struct watched *clues_thread(const struct clues *c, uint32_t tgid, uint32_t tid);	/* NULL: none */
+void list_add(struct clue_list *l, const struct clue *k);
+void list_sort(struct clue_list *l);
+
+/* clues_who.c */
+/* The piece's share of [t0, t1], with its culprit. */
+void list_add_piece(const struct clues *c, struct clue_list *l, const struct piece *p, uint64_t t0_ns,
+		    uint64_t t1_ns);
+/* The request that is behind a piece: index; UINT32_MAX: none or not known. */
+uint32_t piece_request(const struct clues *c, const struct piece *p);
+struct culprit who_named(enum culprit_type type, uint32_t id, const char *name, size_t size);
+
+/* clues_engine.c */
+/* All pieces of a thread, as they are. front: of a front end, else of an engine. 0 or -ENOMEM */
+int thread_pieces(const struct clues *c, const struct watched *w, bool front, struct piece_list *ret);
+int engine_lines_make(struct clues *c);		/* 0 or -ENOMEM, as those below */
+
+/* clues_front.c */
+int works_make(struct clues *c);
+uint32_t work_of(const struct clues *c, uint32_t tgid, uint32_t tid, uint64_t t0_ns, uint64_t t1_ns);
+int front_lines_make(struct clues *c);
+
+/* clues_gpu.c */
+int gpu_make(struct clues *c);
+void gpu_free(struct clues *c);
+
+/* clues_send.c */
+int send_make(struct clues *c);
+void send_free(struct clues *c);
+/* The hold of an answer inside the server's process that covers t; false: none. */
+bool held_inside(const struct clues *c, uint32_t request, uint64_t t_ns, struct piece *ret);
+
+#endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who is behind a piece: names of threads, processes, cgroups and requests. */
+#include "model/clues_priv.h"
+
+#include <string.h>
+
+struct culprit who_named(enum culprit_type type, uint32_t id, const char *name, size_t size)
+{
+	struct culprit who = { .type = type, .id = id };
+	size_t len = strnlen(name, size);
+
+	if (len >= sizeof(who.name))
+		len = sizeof(who.name) - 1;
+	memcpy(who.name, name, len);
+	return who;
+}
+
+#define NAMED(type, id, array) who_named(type, id, array, sizeof(array))
+
+/* A cgroup by the last part of its path. */
+static struct culprit who_cgroup(const char *path, size_t size)
+{
+	const char *last = memrchr(path, '/', strnlen(path, size));
+
+	if (!path[0])
+		return (struct culprit){ .type = WHO_NOBODY };
+	if (last && last[1])
+		return who_named(WHO_CGROUP, 0, last + 1, size - (last + 1 - path));
+	return who_named(WHO_CGROUP, 0, path, size);
+}
+
+/* A cgroup by its number, as far as a thread or a quota of it is recorded. */
+static struct culprit who_cgroup_id(const struct clues *c, uint64_t id)
+{
+	const struct tl_throttle *q = c->ev->throttles.v;
+	size_t lo = 0, hi = c->ev->throttles.n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (q[mid].cgroup < id)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (lo < c->ev->throttles.n && q[lo].cgroup == id)
+		return who_cgroup(q[lo].path, sizeof(q[lo].path));
+	for (size_t i = 0; id && i < c->n_threads; i++)
+		if (c->threads[i].t->cgroup == id)
+			return who_cgroup(c->threads[i].t->cgroup_path, sizeof(c->threads[i].t->cgroup_path));
+	return (struct culprit){ .type = WHO_NOBODY };
+}
+
+static void who_throttled(const struct clues *c, const struct piece *p, const struct tl_thread_span *s,
+			  struct clue *k)
+{
+	const struct tl_throttle *q = p->more ? &c->ev->throttles.v[p->more - 1] : NULL;
+	const struct watched *w = clues_thread(c, s->hdr.tgid, s->hdr.tid);
+
+	if (!q) {
+		k->who = w ? who_cgroup(w->t->cgroup_path, sizeof(w->t->cgroup_path)) :
+			     (struct culprit){ .type = WHO_NOBODY };
+		return;
+	}
+	k->who = who_cgroup(q->path, sizeof(q->path));
+	if (!q->by_tgid)
+		return;
+	k->root = k->who;
+	k->who = NAMED(WHO_PROCESS, q->by_tgid, q->by_name);
+}
+
+static void who_ran(const struct clues *c, const struct tl_thread_span *s, struct clue *k)
+{
+	if (!s->by_tgid)
+		return;
+	if (s->by_tgid == s->hdr.tgid) {
+		k->who = NAMED(WHO_THREAD, s->by_tid, s->by_name);
+		return;
+	}
+	k->who = NAMED(WHO_PROCESS, s->by_tgid, s->by_name);
+	k->root = who_cgroup_id(c, s->by_cgroup);
+}
+
+static void who_locked(const struct clues *c, const struct piece *p, const struct tl_thread_span *s,
+		       struct clue *k)
+{
+	const struct tl_code *code = p->more ? &c->ev->codes.v[p->more - 1] : NULL;
+	uint32_t req = code && code->req ? clues_request(c, code->req) : UINT32_MAX;
+
+	k->who = code && code->frame[0] ? NAMED(WHO_THREAD, s->by_tid, code->frame) :
+					  NAMED(WHO_THREAD, s->by_tid, s->by_name);
+	if (req != UINT32_MAX)
+		k->root = (struct culprit){ .type = WHO_REQUEST, .id = req };
+}
+
+static const struct rec_other *piece_other(const struct clues *c, const struct piece *p)
+{
+	const struct work *w = p->work ? &c->works[p->work - 1] : NULL;
+
+	return w && w->what >= OTHER_BASE ? &c->v->others[w->what - OTHER_BASE] : NULL;
+}
+
+uint32_t piece_request(const struct clues *c, const struct piece *p)
+{
+	const struct tl_code *code = p->src == SRC_CODE ? &c->ev->codes.v[p->at] : NULL;
+	uint32_t req = UINT32_MAX;
+
+	if (p->mechanism == MECH_GC || p->mechanism == MECH_COMPILE)	/* these work for nobody */
+		return req;
+	if (code && code->req)
+		req = clues_request(c, code->req);
+	if (req == UINT32_MAX && p->work && c->works[p->work - 1].what < OTHER_BASE)
+		req = c->works[p->work - 1].what;
+	return req;
+}
+
+/* On a CPU: for a request if it is known which. */
+static void who_was_busy(const struct clues *c, const struct piece *p, struct clue *k)
+{
+	const struct tl_code *code = p->src == SRC_CODE ? &c->ev->codes.v[p->at] : NULL;
+	const struct tl_thread_span *s = code ? NULL : &c->ev->spans.v[p->at];
+	const struct rec_other *other = piece_other(c, p);
+	uint32_t tgid = code ? code->hdr.tgid : s->hdr.tgid, tid = code ? code->hdr.tid : s->hdr.tid;
+	uint32_t req = piece_request(c, p);
+	const struct watched *w = clues_thread(c, tgid, tid);
+
+	if (other && (p->mechanism == MECH_METRICS || p->mechanism == MECH_EVENT_LOOP)) {
+		k->who = NAMED(WHO_CLIENT, other->peer_port, other->path);
+		k->prov = PROV_INFERRED;
+	} else if (req != UINT32_MAX) {
+		k->who = code ? NAMED(WHO_REQUEST, req, code->frame) :
+				(struct culprit){ .type = WHO_REQUEST, .id = req };
+		if (!code || !code->req)
+			k->prov = PROV_INFERRED;
+	} else {
+		k->who = code && code->frame[0] ? NAMED(WHO_THREAD, tid, code->frame) :
+			 w			? NAMED(WHO_THREAD, tid, w->t->name) :
+						  (struct culprit){ .type = WHO_THREAD, .id = tid };
+	}
+}
+
+void list_add_piece(const struct clues *c, struct clue_list *l, const struct piece *p, uint64_t t0_ns,
+		    uint64_t t1_ns)
+{
+	const struct tl_thread_span *s = p->src == SRC_SPAN ? &c->ev->spans.v[p->at] : NULL;
+	struct clue k = { .mechanism = p->mechanism, .prov = p->prov };
+	const struct watched *w;
+
+	k.t0_ns = p->t0_ns > t0_ns ? p->t0_ns : t0_ns;
+	k.t1_ns = p->t1_ns < t1_ns ? p->t1_ns : t1_ns;
+	if (k.t1_ns <= k.t0_ns)
+		return;
+	k.ns = k.t1_ns - k.t0_ns;
+	switch (p->rank) {
+	case RANK_THROTTLED:
+		who_throttled(c, p, s, &k);
+		break;
+	case RANK_RUN_QUEUE:
+		who_ran(c, s, &k);
+		break;
+	case RANK_PAGE_FAULT:
+		w = clues_thread(c, s->hdr.tgid, s->hdr.tid);
+		if (w)
+			k.who = NAMED(WHO_THREAD, s->hdr.tid, w->t->name);
+		break;
+	case RANK_LOCK:
+		who_locked(c, p, s, &k);
+		break;
+	case RANK_HELD:
+		k.who = (struct culprit){ .type = WHO_PROCESS, .id = p->at };
+		break;
+	default:
+		who_was_busy(c, p, &k);
+	}
+	list_add(l, &k);
+}
