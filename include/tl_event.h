@@ -60,6 +60,11 @@ enum tl_kind {
 	TL_CLOCK = 31,		/* a pair of clocks */
 	TL_CLAIM = 32,		/* what another tool says of a request */
 
+	/* GPUs, launch by launch: tl_gpu.h. */
+	TL_GPU_LAUNCH = 33,	/* the host asked a device for something */
+	TL_GPU_SPAN = 34,	/* a device did something */
+	TL_GPU_NAME = 35,	/* the name of a kernel */
+
 	TL_RAW_FIRST = 0x100,
 	TL_RAW_NET = 0x100,	/* bytes read or written on a socket by a target */
 	TL_RAW_SOCK = 0x101,	/* accept, connect, close, shutdown by a target */
@@ -506,6 +511,7 @@ struct tl_raw_zmq {		/* one frame of a ZeroMQ message */
 };
 
 #include "tl_evidence.h"
+#include "tl_gpu.h"
 
 #define TL_EVENT_MAX (64 * 1024 - 8)	/* bytes; tl_hdr.size is 16 bits */
 

@@ -176,6 +176,7 @@ enum tl_gpu_trouble {		/* append only */
 	TL_GPU_FINE = 0, TL_GPU_BROKEN = 1 /* launches, no records */, TL_GPU_BAD_STAMPS = 2,
 	TL_GPU_BUSY = 3 /* another subscriber */, TL_GPU_BUDGET = 4 /* costs too much */,
 };
+enum tl_gpu_health_flag { TL_GPU_SIMULATED = 1 };	/* in tl_hdr.flags: no real device, tests/sim */
 struct tl_gpu_health {		/* how the collection of GPU records did in a span */
 	struct tl_hdr hdr;	/* tgid; ts_ns: its end */
 	__u64 since_ns;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of kinds, continued: those of tl_evidence.h. */
+/* The table of kinds, continued: those of tl_evidence.h and tl_gpu.h. */
 #include "parse/event_rows.h"
 
 NAMES(roles, { TL_ROLE_OTHER, "other" }, { TL_ROLE_ENGINE, "engine" }, { TL_ROLE_FRONT, "front" },
@@ -28,6 +28,11 @@ NAMES(levels, { TL_GPU_OFF, "off" }, { TL_GPU_LAUNCHES, "launches" }, { TL_GPU_G
       { TL_GPU_KERNELS, "kernels" });
 NAMES(troubles, { TL_GPU_FINE, "fine" }, { TL_GPU_BROKEN, "broken" },
       { TL_GPU_BAD_STAMPS, "bad_stamps" }, { TL_GPU_BUSY, "busy" }, { TL_GPU_BUDGET, "budget" });
+NAMES(health_flags, { TL_GPU_SIMULATED, "SIMULATED" });
+NAMES(calls, { TL_CALL_KERNEL, "kernel" }, { TL_CALL_GRAPH, "graph" }, { TL_CALL_SYNC, "sync" },
+      { TL_CALL_COPY, "copy" }, { TL_CALL_ALLOC, "alloc" }, { TL_CALL_LOAD, "load" });
+NAMES(span_whats, { TL_SPAN_KERNEL, "kernel" }, { TL_SPAN_GRAPH, "graph" },
+      { TL_SPAN_MEMCPY, "memcpy" }, { TL_SPAN_MEMSET, "memset" }, { TL_SPAN_OVERHEAD, "overhead" });
 NAMES(metrics, { TL_CLAIM_TTFT, "ttft" }, { TL_CLAIM_TOTAL, "total" }, { TL_CLAIM_TPOT, "tpot" },
       { TL_CLAIM_HEADERS, "headers" }, { TL_CLAIM_ITL, "itl" }, { TL_CLAIM_QUEUE, "queue" });
 
@@ -170,6 +175,36 @@ static const struct event_field claim_fields[] = {
 	F(tl_claim, field),
 };
 
+static const struct event_field gpu_launch_fields[] = {
+	F(tl_gpu_launch, dur_ns),
+	F(tl_gpu_launch, corr),
+	F(tl_gpu_launch, stream),
+	F(tl_gpu_launch, what),
+	F(tl_gpu_launch, bytes),
+	F(tl_gpu_launch, n),
+	F_NAMED(tl_gpu_launch, call, calls),
+	F_PAD(tl_gpu_launch, pad),
+};
+
+static const struct event_field gpu_span_fields[] = {
+	F(tl_gpu_span, end_ns),
+	F(tl_gpu_span, corr),
+	F(tl_gpu_span, bytes),
+	F(tl_gpu_span, device),
+	F(tl_gpu_span, stream),
+	F(tl_gpu_span, name),
+	F(tl_gpu_span, graph),
+	F_NAMED(tl_gpu_span, what, span_whats),
+	F(tl_gpu_span, copy),
+	F_PAD(tl_gpu_span, pad),
+};
+
+static const struct event_field gpu_name_fields[] = {
+	F(tl_gpu_name, id),
+	F_PAD(tl_gpu_name, pad),
+	F(tl_gpu_name, name),
+};
+
 const struct event_kind event_evidence_kinds[] = {
 	PLAIN(TL_THREAD, thread),
 	KIND(TL_THREAD_SPAN, thread_span, span_flags, NULL, sizeof(struct tl_thread_span)),
@@ -180,8 +215,11 @@ const struct event_kind event_evidence_kinds[] = {
 	PLAIN(TL_DELIVERED, delivered),
 	KIND(TL_GPU_STEP, gpu_step, gpu_step_flags, NULL, sizeof(struct tl_gpu_step)),
 	PLAIN(TL_GPU_STATE, gpu_state),
-	PLAIN(TL_GPU_HEALTH, gpu_health),
+	KIND(TL_GPU_HEALTH, gpu_health, health_flags, NULL, sizeof(struct tl_gpu_health)),
 	PLAIN(TL_CLOCK, clock),
 	PLAIN(TL_CLAIM, claim),
+	PLAIN(TL_GPU_LAUNCH, gpu_launch),
+	PLAIN(TL_GPU_SPAN, gpu_span),
+	PLAIN(TL_GPU_NAME, gpu_name),
 };
 const size_t event_n_evidence_kinds = ARRAY_SIZE(event_evidence_kinds);

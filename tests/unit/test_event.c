@@ -47,6 +47,9 @@ static size_t size_of(enum tl_kind kind)
 	case TL_GPU_HEALTH: return sizeof(struct tl_gpu_health);
 	case TL_CLOCK: return sizeof(struct tl_clock);
 	case TL_CLAIM: return sizeof(struct tl_claim);
+	case TL_GPU_LAUNCH: return sizeof(struct tl_gpu_launch);
+	case TL_GPU_SPAN: return sizeof(struct tl_gpu_span);
+	case TL_GPU_NAME: return sizeof(struct tl_gpu_name);
 	case TL_RAW_NET: return sizeof(struct tl_raw_net);
 	case TL_RAW_SOCK: return sizeof(struct tl_raw_sock);
 	case TL_RAW_TCP_STATE: return sizeof(struct tl_raw_tcp_state);
