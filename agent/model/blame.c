@@ -250,7 +250,9 @@ static void cut_gap(struct blame *b, uint32_t request, const struct answer *a, s
 		bool at_once = from->client_ns == to->client_ns ||
 			       (i + 1 < a->n && to[1].client_ns == to->client_ns);
 
-		cut_client(b, g, at, to->client_ns, a->client_ns, at_once, to->chunk);
+		/* of what is usual, so much is left at this time */
+		cut_client(b, g, at, to->client_ns, less(to->written_ns + a->client_ns, at), at_once,
+			   to->chunk);
 	}
 	gap_end(b, g, a->seq ? b->v.seqs[a->seq - 1].engine : b->v.requests[request].engine);
 }

@@ -91,6 +91,18 @@ int delivery_learn(struct blame *b)
 
 /* ---- cut ---- */
 
+/* While its peer took nothing, nothing could be written. */
+static void take_blocked(struct blame *b, struct gap *g, uint64_t t0_ns, uint64_t t1_ns, uint64_t *left)
+{
+	struct clue_list l, blocked = { .n = 0 };
+
+	clues__send(b->clues, g->request, t0_ns, t1_ns, &l);
+	for (size_t i = 0; i < l.n; i++)
+		if (l.v[i].mechanism == MECH_SLOW_CLIENT)
+			blocked.v[blocked.n++] = l.v[i];
+	gap_add_clues(g, &blocked, left);
+}
+
 void cut_delivery(struct blame *b, struct gap *g, uint64_t t0_ns, uint64_t t1_ns, bool backlog)
 {
 	uint32_t engine = b->v.requests[g->request].engine;
@@ -108,6 +120,8 @@ void cut_delivery(struct blame *b, struct gap *g, uint64_t t0_ns, uint64_t t1_ns
 		gap_add(g, MECH_LOST, PROV_NONE, left, NULL, NULL);
 		left = 0;
 	}
+	if (left > TINY_NS)
+		take_blocked(b, g, t0_ns, t1_ns, &left);
 	if (left > TINY_NS) {
 		clues__front(b->clues, engine, t0_ns, t1_ns, g->request, &l);
 		gap_add_clues(g, &l, &left);
