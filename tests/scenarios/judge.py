@@ -131,26 +131,28 @@ def tap(todo):
 
 # ---- what holds for every recording ----
 
-def sound(answer):
+def sound(rec, answer):
 	"""Parts add up to the ns, mechanisms are known, culprits exist, nothing is negative."""
 	bad = []
+	followed = {"r%d" % e.fields["req"] for e in rec.events
+		    if e.fields["kind"] in ("delivered", "send_held", "send_blocked")}
 	for rid, r in answer.requests.items():
 		for token, ms, parts in answer.gaps(rid):
 			bad += _sound_parts(answer, "%s token %d" % (rid, token), ms, parts)
 		if r["ttft_parts"]:
-			total = sum(p.ns for p in answer.ttft(rid)) / 1e6
-			bad += _sound_parts(answer, rid + " TTFT", total, answer.ttft(rid))
-			bad += _ttft_sum(rid, r, total, answer.ttft(rid))
+			bad += _sound_ttft(answer, rid, r, rid in followed)
 	return bad
 
 
-def _ttft_sum(rid, r, total, parts):
-	# what lies before the first byte and behind the write is no part of the wire's TTFT
-	outside = sum(p.ns for p in parts if p.mechanism in (
-		"before_host", "proxy_buffer", "slow_client", "nagle", "network")) / 1e6
-	if r["ttft_ms"] is not None and not -1e-6 < total - r["ttft_ms"] < outside + 1e-6:
-		return ["%s: TTFT parts sum to %.6f, TTFT is %.6f" % (rid, total, r["ttft_ms"])]
-	return []
+def _sound_ttft(answer, rid, r, followed):
+	"""Of a request that somebody saw behind the socket it ends there, else with the write."""
+	parts = answer.ttft(rid)
+	total = sum(p.ns for p in parts)
+	bad = _sound_parts(answer, rid + " TTFT", total / 1e6, parts)
+	more = total - sum(p.ns for p in parts if p.mechanism == "before_host") - round(r["ttft_ms"] * 1e6)
+	if more < 0 or (more and not followed):
+		bad.append("%s: TTFT parts sum to %.6f, TTFT is %.6f" % (rid, total / 1e6, r["ttft_ms"]))
+	return bad
 
 
 def _sound_parts(answer, where, ms, parts):
@@ -327,7 +329,7 @@ def checks(sc, answer):
 
 def whole(sc, answer):
 	"""Everything that is expected of a scenario as it is."""
-	bad = sound(answer) + numbers(sc, answer) + blames(sc, answer) + ttfts(sc, answer) + words(sc, answer) + \
+	bad = sound(sc.rec, answer) + numbers(sc, answer) + blames(sc, answer) + ttfts(sc, answer) + words(sc, answer) + \
 		checks(sc, answer)
 	if sc.no_blame_in:
 		bad += quiet_when_lost(sc, answer)

@@ -51,7 +51,7 @@ class Mix:
 			      padded_to=len(members), collective=2, transfer=2)
 		for rank in range(RANKS):
 			mine = dict(normal, **((gpu or {}).get(rank, (gpu or {}).get("all", {}))))
-			busy = mine.pop("busy", STEP - 1)
+			busy = mine.pop("busy", (STEP - 1) * mine.pop("stretch", 1))
 			self.s.gpu_step(t0, t1, busy, rank=rank, pid=300 + rank, **mine)
 		before = {q: len(q.written) for q in self.proxied}
 		self.s.step(t0, t1, *members, write=self.write)
@@ -69,6 +69,8 @@ class Mix:
 		return STEP * (1 + self.rng.gauss(0, 0.004))
 
 	def decode(self, n=1, ms=None, gpu=None, without=(), stretch=1.0):
+		if stretch != 1:	# what the device does takes longer
+			gpu = {"all": {"stretch": stretch}}
 		for _ in range(n):
 			members = [q.d for q in self.streams if q not in without]
 			self._step((self._usual() if ms is None else ms) * stretch, members, gpu)

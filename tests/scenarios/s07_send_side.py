@@ -21,6 +21,7 @@ def _nagle(name, client=False):
 	sc = Scenario(name, rec, "small writes held for an acknowledgement")
 	sc.blame(r, "nagle", None, 70)
 	sc.excess[r.id] = 70
+	sc.client_side.add(r.id)
 	sc.expect("why:R", r"(?i)nagle")
 	sc.expect("why:R", r"fd 31|port %d|%d" % (40000 + r.number, s.port))
 	return sc
@@ -51,8 +52,8 @@ def _slow_reader(name, client):
 	sc = Scenario(name, rec, "the client reads 2,000 bytes a second")
 	who = Who(("client", "network", "process"))
 	sc.no_wire = False	# by counts alone nobody joins what is seconds late
-	if client:	# 125 each: nothing of it was waited for the engine
-		sc.blame(r, "slow_client", who, 399 * (125 - 20), upto=399 * 125 + 1)
+	if client:	# 125 each; before the first write is blocked (25 of them) nothing tells who is slow
+		sc.blame(r, "slow_client", who, 374 * (125 - 20), upto=399 * 125 + 1)
 		sc.excess[r.id] = 399 * (125 - 20)
 		sc.gaps(r, n=399, mean=125)
 		sc.client_side.add(r.id)

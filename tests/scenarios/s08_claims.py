@@ -60,6 +60,7 @@ def _all():
 			t.s.delivered(r, t.at + max(8000, r.written[i] - t.at), i + 1, "proxy", name="gateway")
 	t.claim(r, "gateway", "ttft", "ttft", 200)
 	want[r.id, "ttft"] = ("V3", r"7,?800|7\.8")
+	r3 = r
 	t.over(9100)
 	r = t.stream("R4", 0, _even(1000, 1200, 11))
 	t.claim(r, "kong", "tpot", "time_per_token", 109)
@@ -96,7 +97,8 @@ def _all():
 	sc = Scenario("s08_claims", rec, "eight claims of which seven mislead, and twenty that are true")
 	sc.claims = want
 	sc.hard = False
-	sc.no_causes = True
+	sc.client_side.add(r3.id)
+	sc.allow("proxy_buffer")
 	sc.ttft(r7, 1181, {"before_host": (None, 1141)})
 	return sc
 
