@@ -9,6 +9,7 @@
 #include "oom.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,7 +49,7 @@ static inline void feed_thread(struct feed *f, uint32_t tgid, uint32_t tid, uint
 			       .rank = rank, .server = FEED_API, .cgroup = FEED_CGROUP,
 			       .cgroup_path = "/engines.slice/llm.service" };
 
-	strncpy(e.name, name, sizeof(e.name) - 1);
+	snprintf(e.name, sizeof(e.name), "%s", name);
 	FEED(f, e);
 }
 
@@ -130,7 +131,7 @@ static inline void feed_code(struct feed *f, uint32_t tgid, uint32_t tid, double
 	struct tl_code e = { .hdr = FEED_HDR(e, TL_CODE, 0, tgid, tid, at(t1)), .since_ns = at(t0),
 			     .code = code, .n_samples = n, .of_samples = of, .req = req };
 
-	strncpy(e.frame, frame, sizeof(e.frame) - 1);
+	snprintf(e.frame, sizeof(e.frame), "%s", frame);
 	FEED(f, e);
 }
 

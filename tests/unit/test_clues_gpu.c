@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What devices say of a step: graphs, ranks, clocks and neighbours, with the numbers of S3, S10, S11. */
+#include "clues_feed.h"
+
+enum { FULL_MHZ = 1965, CAPPED_MHZ = 1580, WORKER = 300 };
+#define T(name) cmocka_unit_test_setup_teardown(test_clues_gpu__##name, feed_setup, feed_teardown)
+
+static struct tl_gpu_step gpu(double t0, double t1, double busy)
+{
+	struct tl_gpu_step e = { .hdr = FEED_HDR(e, TL_GPU_STEP, 0, FEED_CORE, 0, at(t0)), .end_ns = at(t1),
+				 .busy_ns = len(busy) };
+
+	return e;
+}
+
+static struct tl_gpu_state state_of(double t0, double t1, uint32_t mhz, uint32_t why)
+{
+	struct tl_gpu_state e = { .hdr = FEED_HDR(e, TL_GPU_STATE, 0, 0, 0, at(t1)), .since_ns = at(t0),
+				  .clock_mhz = mhz, .max_mhz = FULL_MHZ, .why = why };
+
+	if (why & TL_GPU_NEIGHBOUR) {
+		e.by_tgid = 4242;
+		e.by_pct = 50;
+		strcpy(e.by_name, "embedder");
+	}
+	return e;
+}
+
+static struct clue_list step_clues(const struct feed *f, uint32_t step, double usual)
+{
+	struct clue_list l;
+
+	clues__step(f->c, step, len(usual), &l);
+	return l;
+}
+
+/* ---- S3 ---- */
+
+static void replay(struct feed *f, double t0, double t1, uint16_t batch, uint16_t padded_to)
+{
+	struct tl_gpu_step e = gpu(t0, t1, t1 - t0 - 0.2);
+
+	e.launches = 9;
+	e.graph_launches = 1;
+	e.batch = batch;
+	e.padded_to = padded_to;
+	e.graph = padded_to > batch ? TL_GRAPH_PADDED : TL_GRAPH_HIT;
+	FEED(f, e);
+	feed_step(f, t0, t1, batch, 0);
+}
+
+static void eager(struct feed *f, double t0, double t1, double busy, uint16_t batch, uint16_t graph,
+		  uint32_t prefill)
+{
+	struct tl_gpu_step e = gpu(t0, t1, busy);
+
+	e.launches = 1185;
+	e.batch = batch;
+	e.graph = graph;
+	FEED(f, e);
+	feed_step(f, t0, t1, batch, prefill);
+}
+
+static void graph_miss(struct feed *f, uint16_t said)
+{
+	for (int i = 0; i < 10; i++)
+		replay(f, 900 + 10 * i, 910 + 10 * i, 48, 48);
+	eager(f, 1000, 1030, 29, 48, TL_GRAPH_NONE, 64);
+	eager(f, 1030, 1064, 10, 49, said, 0);
+	feed_done(f);
+}
+
+static void test_clues_gpu__graph_miss(void **state)
+{
+	struct feed *f = *state;
+	const struct clue *k;
+
+	graph_miss(f, TL_GRAPH_MISS);
+	struct clue_list l = step_clues(f, 11, 10);
+	k = only(&l, MECH_GRAPH_MISS, 24);
+	assert_int_equal(k->who.type, WHO_DEVICE);
+	assert_string_equal(k->who.name, "batch 49, largest graph 48");
+	assert_int_equal(k->prov, PROV_OBSERVED);
+	assert_true(clues__step_is_odd(f->c, 11));
+	/* with a prefill in it, it never had a graph */
+	l = step_clues(f, 10, 10);
+	assert_int_equal(l.n, 0);
+	assert_false(clues__step_is_odd(f->c, 10));
+	l = step_clues(f, 5, 10);
+	assert_int_equal(l.n, 0);
+	assert_false(clues__step_is_odd(f->c, 5));
+}
+
+/* Nobody says, but steps that only decode are replayed, and this one was not. */
+static void test_clues_gpu__graph_miss_inferred(void **state)
+{
+	struct feed *f = *state;
+
+	graph_miss(f, TL_GRAPH_NONE);
+	struct clue_list l = step_clues(f, 11, 10);
+	only(&l, MECH_GRAPH_MISS, 24);
+	assert_int_equal(l.v[0].prov, PROV_INFERRED);
+}
+
+/* The trap: 33 padded to 48 take 10.0 instead of 8.4. */
+static void test_clues_gpu__padding(void **state)
+{
+	struct feed *f = *state;
+	const struct clue *k;
+
+	for (int i = 0; i < 10; i++)
+		replay(f, 900 + 8.4 * i, 908.4 + 8.4 * i, 32, 32);
+	replay(f, 1000, 1010, 33, 48);
+	feed_done(f);
+	struct clue_list l = step_clues(f, 10, 8.4);
+	k = only(&l, MECH_PADDING, 1.6);
+	assert_string_equal(k->who.name, "batch 33 padded to 48");
+	l = step_clues(f, 10, 0);	/* the graphs themselves tell what fits */
+	only(&l, MECH_PADDING, 1.6);
+	assert_true(clues__step_is_odd(f->c, 10));
+}
+
+/* Padding that costs next to nothing is how steps are. */
+static void test_clues_gpu__padding_for_free(void **state)
+{
+	struct feed *f = *state;
+
+	replay(f, 900, 908.4, 32, 32);
+	replay(f, 910, 918.5, 33, 48);
+	feed_done(f);
+	assert_false(clues__step_is_odd(f->c, 1));
+}
+
+/* ---- S10 ---- */
+
+static void ranks(struct feed *f, double t0, double t1, const double collective[4], double late2)
+{
+	for (uint16_t r = 0; r < 4; r++) {
+		struct tl_gpu_step e = gpu(t0, t1, t1 - t0);
+
+		e.hdr.tgid = WORKER + r;
+		e.rank = e.device = r;
+		e.collective_ns = len(collective[r]);
+		e.late_ns = r == 2 ? len(late2) : 0;
+		FEED(f, e);
+	}
+	feed_step(f, t0, t1, 3, 0);
+}
+
+static void workers(struct feed *f)
+{
+	for (int16_t r = 0; r < 4; r++)
+		feed_thread(f, WORKER + r, WORKER + r, TL_ROLE_LAUNCH, r, "VLLM::Worker_TP");
+}
+
+static void late_rank(struct feed *f, double late2)
+{
+	struct tl_thread_span s = feed_span_of(WORKER + 2, WORKER + 2, 1000, 1044, TL_SPAN_RUN);
+
+	workers(f);
+	for (int i = 0; i < 10; i++)
+		ranks(f, 800 + 14 * i, 814 + 14 * i, (double[4]){ 2, 2, 2, 2 }, 0);
+	s.hdr.flags = TL_SPAN_MIGRATED;
+	s.from_cpu = 3;
+	s.cpu = 67;
+	FEED(f, s);
+	ranks(f, 1000, 1058, (double[4]){ 46, 46, 2, 46 }, late2);
+	feed_done(f);
+}
+
+static void check_late(const struct feed *f)
+{
+	struct clue_list l = step_clues(f, 10, 14);
+	const struct clue *k = only(&l, MECH_COLLECTIVE, 44);
+
+	assert_int_equal(k->who.type, WHO_RANK);
+	assert_int_equal(k->who.id, 2);
+	assert_int_equal(k->root.type, WHO_THREAD);
+	assert_int_equal(k->root.id, WORKER + 2);
+	assert_string_equal(k->root.name, "VLLM::Worker_TP CPU 3 to 67");
+	assert_true(clues__step_is_odd(f->c, 10));
+	assert_false(clues__step_is_odd(f->c, 9));
+	l = step_clues(f, 9, 14);
+	assert_int_equal(l.n, 0);
+}
+
+static void test_clues_gpu__late_rank(void **state)
+{
+	late_rank(*state, 44);
+	check_late(*state);
+}
+
+/* Nobody says who was late: it is the one that did not wait. */
+static void test_clues_gpu__late_rank_by_its_wait(void **state)
+{
+	late_rank(*state, 0);
+	check_late(*state);
+}
+
+/* All ranks alike, within 5 %: bound by what they send. */
+static void test_clues_gpu__communication(void **state)
+{
+	struct feed *f = *state;
+
+	workers(f);
+	for (int i = 0; i < 5; i++)
+		ranks(f, 802 * i, 802 * (i + 1), (double[4]){ 733, 730, 740, 733 }, 0);
+	ranks(f, 4010, 5012, (double[4]){ 933, 930, 940, 933 }, 0);
+	feed_done(f);
+	assert_int_equal(step_clues(f, 2, 802).n, 0);	/* that is what it takes here */
+	assert_false(clues__step_is_odd(f->c, 2));
+	struct clue_list l = step_clues(f, 5, 802);
+	only(&l, MECH_COMMUNICATION, 200);
+}
+
+/* Rank 3 never enters: the step does not end, whoever waits in it. */
+static void test_clues_gpu__missing_rank(void **state)
+{
+	struct feed *f = *state;
+
+	workers(f);
+	ranks(f, 0, 14, (double[4]){ 2, 2, 2, 2 }, 0);
+	for (uint16_t r = 0; r < 3; r++) {
+		struct tl_gpu_step e = gpu(14, 60014, 60000);
+
+		e.hdr.tgid = WORKER + r;
+		e.hdr.flags = TL_GPU_OPEN;
+		e.rank = e.device = r;
+		e.collective_ns = len(59988);
+		FEED(f, e);
+	}
+	feed_step(f, 14, 60014, 3, 0);
+	feed_done(f);
+	struct clue_list l = step_clues(f, 1, 14);
+	only(&l, MECH_COLLECTIVE, 59988);
+	assert_int_equal(l.v[0].who.id, 3);
+	assert_true(clues__step_is_odd(f->c, 1));
+}
+
+/* ---- S11 ---- */
+
+static void step_at(struct feed *f, double t0, double ms)
+{
+	struct tl_gpu_step e = gpu(t0, t0 + ms, ms - 0.2);
+
+	FEED(f, e);
+	feed_step(f, t0, t0 + ms, 1, 0);
+}
+
+static void states(struct feed *f, uint32_t mhz, uint32_t why)
+{
+	struct tl_gpu_state before = state_of(0, 1000, FULL_MHZ, 0), then = state_of(1000, 3000, mhz, why);
+
+	FEED(f, before);
+	FEED(f, then);
+}
+
+static void test_clues_gpu__neighbour(void **state)
+{
+	struct feed *f = *state;
+	const struct clue *k;
+
+	states(f, FULL_MHZ, TL_GPU_NEIGHBOUR);
+	for (int i = 0; i < 10; i++)
+		step_at(f, 100 + 10 * i, 10);
+	step_at(f, 1500, 20);
+	feed_done(f);
+	struct clue_list l = step_clues(f, 10, 10);
+	k = only(&l, MECH_NEIGHBOUR, 10);
+	assert_int_equal(k->who.type, WHO_PROCESS);
+	assert_int_equal(k->who.id, 4242);
+	assert_string_equal(k->who.name, "embedder");
+	assert_true(clues__step_is_odd(f->c, 10));
+	assert_false(clues__step_is_odd(f->c, 3));
+	assert_int_equal(step_clues(f, 3, 10).n, 0);
+}
+
+static void test_clues_gpu__clock(void **state)
+{
+	struct feed *f = *state;
+	struct tl_gpu_step probe = gpu(1500, 1873, 372);
+	const struct clue *k;
+
+	states(f, CAPPED_MHZ, TL_GPU_POWER);
+	step_at(f, 100, 10);
+	step_at(f, 1100, 10.5);
+	FEED(f, probe);
+	feed_step(f, 1500, 1873, 1, 4096);
+	feed_done(f);
+	struct clue_list l = step_clues(f, 1, 10);	/* at most so much; what it took more is less */
+	assert_int_equal(l.n, 1);
+	k = &l.v[0];
+	assert_int_equal(k->mechanism, MECH_CLOCK);
+	assert_in_range(k->ns, len(2.436), len(2.437));	/* 10 * (1965 / 1580 - 1) */
+	assert_int_equal(k->who.type, WHO_DEVICE);
+	assert_string_equal(k->who.name, "power: 1580 of 1965 MHz");
+	l = step_clues(f, 2, 0);	/* what it takes undisturbed was not learnt */
+	assert_int_equal(l.n, 1);
+	assert_in_range(l.v[0].ns, len(72.5), len(73.5));
+	assert_true(clues__step_is_odd(f->c, 1));
+}
+
+/* Both at once: the clock's by its ratio, the rest the neighbour's. In this order. */
+static void test_clues_gpu__clock_then_neighbour(void **state)
+{
+	struct feed *f = *state;
+
+	states(f, CAPPED_MHZ, TL_GPU_POWER | TL_GPU_NEIGHBOUR);
+	step_at(f, 100, 10);
+	step_at(f, 1500, 20);
+	feed_done(f);
+	struct clue_list l = step_clues(f, 1, 10);
+	assert_int_equal(l.n, 2);
+	assert_int_equal(l.v[0].mechanism, MECH_CLOCK);
+	assert_in_range(l.v[0].ns, len(2.43), len(2.44));
+	assert_int_equal(l.v[1].mechanism, MECH_NEIGHBOUR);
+	assert_int_equal(l.v[1].ns, len(10));	/* as much as the clock leaves of it */
+}
+
+/* The device was idle for most of the step: no neighbour stretched that. */
+static void test_clues_gpu__neighbour_takes_no_idle_time(void **state)
+{
+	struct feed *f = *state;
+	struct tl_gpu_step e = gpu(1500, 1700, 9.8);
+
+	states(f, FULL_MHZ, TL_GPU_NEIGHBOUR);
+	for (int i = 0; i < 10; i++)
+		step_at(f, 100 + 10 * i, 10);
+	FEED(f, e);
+	feed_step(f, 1500, 1700, 1, 0);
+	feed_done(f);
+	assert_int_equal(step_clues(f, 10, 10).n, 0);
+}
+
+static void test_clues_gpu__cold(void **state)
+{
+	struct feed *f = *state;
+	struct tl_gpu_step e = gpu(6000, 8400, 9.8);
+
+	step_at(f, 100, 10);
+	e.hdr.flags = TL_GPU_COLD;
+	FEED(f, e);
+	feed_step(f, 6000, 8400, 1, 0);
+	feed_done(f);
+	struct clue_list l = step_clues(f, 1, 10);
+	only(&l, MECH_COMPILE, 2390);
+	assert_true(clues__step_is_odd(f->c, 1));
+}
+
+/* A slow mode without any sign: nothing is said, and all of it was looked at. */
+static void test_clues_gpu__no_sign(void **state)
+{
+	struct feed *f = *state;
+	uint64_t watched;
+
+	states(f, FULL_MHZ, 0);
+	step_at(f, 100, 10);
+	step_at(f, 1500, 12);
+	feed_done(f);
+	assert_int_equal(step_clues(f, 1, 10).n, 0);
+	assert_false(clues__step_is_odd(f->c, 1));
+	watched = clues__watched(f->c, 1);
+	assert_true(watched & 1ull << MECH_CLOCK);
+	assert_true(watched & 1ull << MECH_NEIGHBOUR);
+	assert_true(watched & 1ull << MECH_GRAPH_MISS);
+	assert_false(watched & 1ull << MECH_COLLECTIVE);	/* one rank */
+}
+
+static void test_clues_gpu__copies(void **state)
+{
+	struct feed *f = *state;
+	struct tl_gpu_step e = gpu(1500, 1582, 10);
+
+	for (int i = 0; i < 10; i++)
+		step_at(f, 100 + 10 * i, 10);
+	e.copy_ns = len(72);
+	FEED(f, e);
+	feed_step(f, 1500, 1582, 1, 0);
+	feed_done(f);
+	struct clue_list l = step_clues(f, 10, 10);
+	only(&l, MECH_COPY, 72);
+}
+
+static void test_clues_gpu__survives_oom(void **state)
+{
+	struct feed *f = *state;
+	int err = -1;
+
+	states(f, CAPPED_MHZ, TL_GPU_POWER | TL_GPU_NEIGHBOUR);
+	workers(f);
+	for (int i = 0; i < 20; i++)
+		replay(f, 10 * i, 10 * i + 10, 8, 8);
+	ranks(f, 1000, 1058, (double[4]){ 46, 46, 2, 46 }, 0);
+	assert_int_equal(model__finish(f->m), 0);
+	model__view(f->m, &f->v);
+	OOM_LOOP({
+		struct clues *c = NULL;
+
+		err = clues__new(&f->v, &c);
+		assert_true(err == 0 ? c != NULL : err == -ENOMEM && !c);
+		clues__free(c);
+	});
+	assert_int_equal(err, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(graph_miss), T(graph_miss_inferred), T(padding), T(padding_for_free), T(late_rank),
+		T(late_rank_by_its_wait), T(communication), T(missing_rank), T(neighbour), T(clock),
+		T(clock_then_neighbour), T(neighbour_takes_no_idle_time), T(cold), T(no_sign), T(copies),
+		T(survives_oom),
+	};
+
+	return cmocka_run_group_tests_name("clues_gpu", tests, NULL, NULL);
+}
