@@ -88,6 +88,7 @@ static void write_own(struct page *p, const struct blame_sum *s)
 	}
 	if (!all)
 		return;
+	fputc('\n', p->out);
 	page__para(p, "own", LABEL, "%s: %u %% of the %s of all gaps (%" PRIu64 ") and waits for first "
 		   "tokens (%" PRIu64 ")", at ? text : "nothing", pct(own, all), units_ns(total, all),
 		   s->n_gaps, s->n_ttfts);
@@ -106,7 +107,6 @@ static int write_mechanisms(struct page *p, const struct blame_text *t)
 		for (size_t i = 0; i < n && !err; i++)
 			err = write_mechanism(p, t, order[i]);
 	}
-	fputc('\n', p->out);
 	write_own(p, t->sum);
 	return err;
 }
@@ -241,21 +241,19 @@ static void write_what_if(struct page *p, const struct blame_sum *s)
 static void write_unexplained(struct page *p, const struct blame_sum *s)
 {
 	const struct blame_row *r = &s->by_mechanism[MECH_UNEXPLAINED];
-	uint64_t external = 0;
 	char ms[UNITS_LEN], out[900], not[900];
 
 	if (!both(r))
 		return;
-	for (int m = MECH_HOST; m < MECH_LOST; m++)
-		external |= 1ull << m;
 	mechanisms_text(s->ruled_out, out, sizeof(out));
-	mechanisms_text(external & ~s->ruled_out, not, sizeof(not));
+	not_watched_text(s->ruled_out, not, sizeof(not));
 	page__style(p, STYLE_BAD);
 	page__para(p, "unknown", LABEL, "%s in %u gap%s of %u request%s unexplained", units_ns(ms, both(r)),
 		   r->n_gaps, r->n_gaps == 1 ? "" : "s", r->n_victims, r->n_victims == 1 ? " is" : "s is");
 	page__style(p, STYLE_PLAIN);
 	page__para(p, "", LABEL, "ruled out: %s", *out ? out : "nothing");
-	page__para(p, "", LABEL, "no evidence was recorded of: %s", not);
+	if (*not)
+		page__para(p, "", LABEL, "no evidence was recorded of: %s", not);
 }
 
 static void write_basis(struct page *p, const struct blame_text *t)

@@ -180,3 +180,31 @@ const char *mechanisms_text(uint64_t bits, char *buf, size_t size)
 					       mechanism_labels[m]);
 	return buf;
 }
+
+const char *not_watched_text(uint64_t ruled_out, char *buf, size_t size)
+{
+	static const struct {
+		enum mechanism first, last;
+		const char *name;
+	} groups[] = {
+		{ MECH_HOST, MECH_GRAMMAR, "what the engine's threads did (GC, GIL, compiling, grammars)" },
+		{ MECH_THROTTLED, MECH_PAGE_FAULT, "the machine (CPU quota, run queue, disk)" },
+		{ MECH_GRAPH_MISS, MECH_COPY, "devices (graphs, ranks, neighbours, clocks, copies)" },
+		{ MECH_EVENT_LOOP, MECH_APP_BUFFER, "the front end (event loop, detokenizer)" },
+		{ MECH_NAGLE, MECH_BEFORE_HOST, "what is behind its sockets (Nagle, client, proxy, network)" },
+	};
+	char text[400];
+	size_t at = 0;
+
+	buf[0] = '\0';
+	for (size_t i = 0; i < ARRAY_SIZE(groups) && at < size; i++) {
+		uint64_t all = (2ull << groups[i].last) - (1ull << groups[i].first);
+		uint64_t not = all & ~ruled_out;
+
+		if (not)
+			at += (size_t)snprintf(buf + at, size - at, "%s%s", at ? "; " : "",
+					       not == all ? groups[i].name
+							  : mechanisms_text(not, text, sizeof(text)));
+	}
+	return buf;
+}

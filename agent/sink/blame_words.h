@@ -16,6 +16,10 @@ const char *gap_text(const struct model_view *v, const struct gap *g, char *buf,
 /* "garbage collection; CPU quota used up": bit i is enum mechanism i. Returns buf. */
 const char *mechanisms_text(uint64_t bits, char *buf, size_t size);
 
+/* The same of what nobody looked for; a whole group is named as such: "devices; network". Own ones, the
+ * scheduler's and what is lost or unexplained are left out. */
+const char *not_watched_text(uint64_t ruled_out, char *buf, size_t size);
+
 /* What to do about it, as a clause; "" where there is nothing to say. */
 const char *mechanism_advice(enum mechanism m);
 

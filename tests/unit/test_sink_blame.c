@@ -281,7 +281,11 @@ static void test_blame__says_what_is_unknown(void **state)
 			    "is unexplained; ruled out: garbage collection; CPU quota used up.\n");
 	assert_has(text, "unknown   180 ms in 1 gap of 1 request is unexplained\n"
 			 "          ruled out: garbage collection; CPU quota used up\n"
-			 "          no evidence was recorded of: engine thread busy on its CPU; ");
+			 "          no evidence was recorded of: engine thread busy on its CPU; wait for the GIL or "
+			 "a lock; first use: compile, load; grammar of structured output; wait for a CPU; wait "
+			 "for the disk; devices (graphs, ranks, neighbours, clocks, copies); the front end "
+			 "(event loop, detokenizer); what is behind its sockets (Nagle, client, proxy, "
+			 "network)\n");
 	assert_has(text, "lost      20.0 ms of gaps lie where events were lost: nobody is blamed there\n");
 	free(text);
 }
