@@ -123,7 +123,8 @@ static int prepare(struct blame *b)
 	int err = clues__new(&b->v, &b->clues);
 
 	b->delivery = calloc(b->v.n_engines + 1, sizeof(*b->delivery));
-	if (!err && !b->delivery)
+	b->writes = calloc(b->v.n_steps + 1, sizeof(*b->writes));
+	if (!err && (!b->delivery || !b->writes))
 		err = -ENOMEM;
 	if (!err)
 		err = step_index__init(&b->ix, &b->v);
@@ -163,6 +164,7 @@ void blame__free(struct blame *b)
 	baseline__free(b->base);
 	step_index__free(&b->ix);
 	free(b->delivery);
+	free(b->writes);
 	free(b->losses);
 	free(b->roots);
 	free(b->by_begin);
@@ -187,14 +189,12 @@ static uint64_t end_of(const struct answer *a, const struct output *o)
 }
 
 static void cut_steps(struct blame *b, const struct answer *a, const struct output *from,
-		      const struct output *to)
+		      const struct output *to, uint64_t credit_ns)
 {
 	struct gap *g = &b->gap;
-	struct walk w = { .b = b, .g = g, .seq = a->seq - 1, .at_ns = g->t0_ns, .end_ns = to->made_ns };
-	uint64_t late = less(g->t0_ns, from->made_ns);
+	struct walk w = { .b = b, .g = g, .seq = a->seq - 1, .at_ns = g->t0_ns,
+			  .end_ns = to->made_ns, .credit_ns = credit_ns };
 
-	if (a->side != GAP_ENGINE)
-		w.credit_ns = least(late, b->delivery[b->v.requests[g->request].engine].ns);
 	if (from->visit != to->visit)
 		cut_visits(&w, from->visit, to->visit);
 }
@@ -232,16 +232,21 @@ static void cut_gap(struct blame *b, uint32_t request, const struct answer *a, s
 {
 	const struct output *from = &b->outputs[i - 1], *to = &b->outputs[i];
 	struct gap *g = &b->gap;
-	uint64_t at;
+	uint64_t at, late = 0;
 
 	gap_begin(g, request, a->seq, a->side, to->token, end_of(a, from), end_of(a, to));
+	/* As late as the output before was, as it usually is, so late may this one be: that is no gap. */
+	if (a->side == GAP_WIRE)
+		late = least(less(g->t0_ns, from->made_ns), a->delivery.ns);
+	else if (a->side == GAP_CLIENT)
+		late = least(less(g->t0_ns, from->made_ns), a->delivery.ns + a->client_ns);
 	if (a->seq)
-		cut_steps(b, a, from, to);
+		cut_steps(b, a, from, to, late);
 	else
 		cut_stream(b, a, to->written_ns);
 	at = most(g->t0_ns, to->made_ns);
 	if (a->seq && a->side != GAP_ENGINE) {
-		cut_delivery(b, g, at, to->written_ns, g->t0_ns > to->made_ns);
+		cut_delivery(b, g, a, to, at, to->written_ns, least(late, a->delivery.ns));
 		at = most(at, to->written_ns);
 	} else if (!a->seq) {
 		at = most(g->t0_ns, to->written_ns);

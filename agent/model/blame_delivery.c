@@ -6,16 +6,49 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { MAX_SAMPLES = 1 << 19, TINY_NS = 20000, LATE_NS = 1000000 };
+enum { MAX_SAMPLES = 1 << 19, MIN_OF_ANSWER = 8, TINY_NS = 20000, LATE_NS = 1000000 };
 
 struct sample {
 	uint64_t ns;
 	uint32_t engine;
+	uint32_t differs_us;	/* from that of the output before; UINT32_MAX: that had waited, or none */
 };
 
 /* ---- what is usual ---- */
 
-/* Deliveries that did not wait for the one before them, every k-th. */
+static uint64_t late_ns(const struct output *o)
+{
+	return o->written_ns - o->made_ns;
+}
+
+/* Did it wait for the answer's output before it? Then it says nothing of how long one takes. */
+static bool waited(const struct output *o, size_t i)
+{
+	return i && o[-1].written_ns > o->made_ns;
+}
+
+static uint64_t distance(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : b - a;
+}
+
+static uint64_t error_of(uint64_t ns, uint64_t spread_ns)
+{
+	return most(most(ns / 2, LATE_NS), spread_ns * 9 / 2);
+}
+
+static void note_write(struct blame *b, const struct answer *a, const struct output *o)
+{
+	struct step_writes *w = &b->writes[b->v.seqs[a->seq - 1].visits[o->visit].step];
+	uint64_t first = w->last_ns - 1000ull * w->spread_us;
+
+	if (!w->last_ns)
+		first = o->written_ns;
+	w->last_ns = most(w->last_ns, o->written_ns);
+	w->spread_us = (uint32_t)least((w->last_ns - least(first, o->written_ns)) / 1000, UINT32_MAX);
+}
+
+/* Every k-th delivery that did not wait for the one before it. */
 static int collect(struct blame *b, struct sample *ret, size_t stride, size_t *ret_n)
 {
 	size_t n = 0, k = 0;
@@ -26,13 +59,17 @@ static int collect(struct blame *b, struct sample *ret, size_t stride, size_t *r
 
 		if (err)
 			return err;
-		for (size_t o = 0; a.seq && o < a.n && n < MAX_SAMPLES; o++) {
-			const struct output *at = &b->outputs[o];
+		for (size_t j = 0; a.seq && j < a.n; j++) {
+			const struct output *o = &b->outputs[j];
 
-			if ((o && at[-1].written_ns > at->made_ns) || k++ % stride)
+			note_write(b, &a, o);
+			if (n == MAX_SAMPLES || waited(o, j) || k++ % stride)
 				continue;
-			ret[n++] = (struct sample){ at->written_ns - at->made_ns,
-						    b->v.requests[i].engine };
+			ret[n] = (struct sample){ late_ns(o), b->v.requests[i].engine, UINT32_MAX };
+			if (j && !waited(o - 1, j - 1))
+				ret[n].differs_us = (uint32_t)least(
+					distance(late_ns(o), late_ns(o - 1)) / 1000, UINT32_MAX - 1);
+			n++;
 		}
 	}
 	*ret_n = n;
@@ -46,9 +83,12 @@ static int by_engine(const void *a, const void *b)
 	return x->engine < y->engine ? -1 : x->engine > y->engine;
 }
 
+/* Of one engine. How much it varies is asked within each answer: where many are served one after the
+ * other, each has its turn, and all of them together only look as if it varied. */
 static int learn(struct blame *b, const struct sample *v, size_t n)
 {
 	struct usual_delivery *u = &b->delivery[v->engine];
+	size_t n_pairs = 0;
 	uint64_t *ns;
 	int err = blame_room(&b->numbers, &b->cap_numbers, n, sizeof(*b->numbers));
 
@@ -56,12 +96,14 @@ static int learn(struct blame *b, const struct sample *v, size_t n)
 		return err;
 	ns = b->numbers;
 	for (size_t i = 0; i < n; i++)
+		if (v[i].differs_us != UINT32_MAX)
+			ns[n_pairs++] = 1000ull * v[i].differs_us;
+	u->err_ns = n_pairs ? pct_u64(ns, n_pairs, 500) : 0;
+	for (size_t i = 0; i < n; i++)
 		ns[i] = v[i].ns;
 	u->n = (uint32_t)n;
 	u->ns = pct_u64(ns, n, 500);
-	for (size_t i = 0; i < n; i++)
-		ns[i] = v[i].ns > u->ns ? v[i].ns - u->ns : u->ns - v[i].ns;
-	u->err_ns = most(most(u->ns / 2, LATE_NS), pct_u64(ns, n, 500) * 9 / 2);
+	u->err_ns = error_of(n_pairs ? u->ns : 0, u->err_ns);
 	return 0;
 }
 
@@ -89,32 +131,90 @@ int delivery_learn(struct blame *b)
 	return err;
 }
 
+void delivery_of(struct blame *b, uint32_t engine, struct answer *a)
+{
+	uint64_t *ns = b->numbers;	/* has room: the deliveries came in it */
+	size_t n = 0;
+
+	a->delivery = b->delivery[engine];
+	for (size_t i = 0; i < a->n; i++)
+		if (!waited(&b->outputs[i], i))
+			ns[n++] = late_ns(&b->outputs[i]);
+	if (n < MIN_OF_ANSWER)
+		return;
+	a->delivery.n = (uint32_t)n;
+	a->delivery.ns = pct_u64(ns, n, 500);
+	for (size_t i = 0; i < n; i++)
+		ns[i] = distance(ns[i], a->delivery.ns);
+	a->delivery.err_ns = error_of(a->delivery.ns, pct_u64(ns, n, 500));
+}
+
 /* ---- cut ---- */
 
-/* While its peer took nothing, nothing could be written. */
+/* Until when others' answers were served, one after the other, that had been there before. */
+static uint64_t served_until(const struct blame *b, const struct answer *a, const struct output *to)
+{
+	uint32_t step = b->v.seqs[a->seq - 1].visits[to->visit].step;
+	const struct step_writes *w = &b->writes[step];
+	size_t place = b->ix.facts[step].place;
+
+	if (2000ull * w->spread_us >= to->written_ns - to->made_ns)
+		return to->written_ns;
+	if (place == b->ix.first[b->v.steps[step].engine])
+		return 0;
+	w = &b->writes[b->ix.order[place - 1]];
+	return 2000ull * w->spread_us >= less(w->last_ns, to->made_ns) ? w->last_ns : 0;
+}
+
+/* What is left without evidence: most of the answer comes many outputs at once, so something holds it
+ * inside the server; or others were served first; or nobody knows. */
+static void cut_late(struct blame *b, struct gap *g, const struct answer *a, const struct output *to,
+		     uint64_t left_ns, bool backlog)
+{
+	uint64_t until, ns = 0;
+
+	if (a->bunched) {
+		gap_add(g, MECH_APP_BUFFER, PROV_INFERRED, left_ns, NULL, NULL);
+		return;
+	}
+	if (backlog) {
+		ns = left_ns;
+	} else {
+		until = served_until(b, a, to);
+		ns = least(left_ns, less(until, to->made_ns));
+	}
+	gap_add(g, MECH_DETOKENIZER, PROV_INFERRED, ns, NULL, NULL);
+	gap_add(g, MECH_UNEXPLAINED, PROV_NONE, left_ns - ns, NULL, NULL);
+}
+
+/* While its peer took nothing, nothing could be written; what else happens behind a write keeps no
+ * later one from being made. */
 static void take_blocked(struct blame *b, struct gap *g, uint64_t t0_ns, uint64_t t1_ns, uint64_t *left)
 {
-	struct clue_list l, blocked = { .n = 0 };
+	struct clue_list l;
+	size_t n = 0;
 
 	clues__send(b->clues, g->request, t0_ns, t1_ns, &l);
 	for (size_t i = 0; i < l.n; i++)
 		if (l.v[i].mechanism == MECH_SLOW_CLIENT)
-			blocked.v[blocked.n++] = l.v[i];
-	gap_add_clues(g, &blocked, left);
+			l.v[n++] = l.v[i];
+	l.n = n;
+	gap_add_clues(g, &l, left);
 }
 
-void cut_delivery(struct blame *b, struct gap *g, uint64_t t0_ns, uint64_t t1_ns, bool backlog)
+void cut_delivery(struct blame *b, struct gap *g, const struct answer *a, const struct output *to,
+		  uint64_t t0_ns, uint64_t t1_ns, uint64_t own_ns)
 {
 	uint32_t engine = b->v.requests[g->request].engine;
-	const struct usual_delivery *u = &b->delivery[engine];
-	uint64_t own_ns, left, err_ns;
+	/* Behind its own output before it, the step is long over: then as long as a step takes. */
+	bool backlog = t0_ns > to->made_ns;
+	uint64_t err_ns = backlog ? most(g->usual_ns / 10, LATE_NS) : a->delivery.err_ns;
 	struct clue_list l;
+	uint64_t left;
 
 	if (t1_ns <= t0_ns)
 		return;
-	/* Behind others' answers in a queue the step is long over: then as long as it is usual. */
-	own_ns = least(t1_ns - t0_ns, backlog ? g->usual_ns : u->ns);
-	err_ns = backlog ? most(g->usual_ns / 10, LATE_NS) : u->err_ns;
+	own_ns = least(t1_ns - t0_ns, backlog ? g->usual_ns : own_ns);
 	left = t1_ns - t0_ns - own_ns;
 	if (left > err_ns && lost_in(b, t0_ns, t1_ns)) {
 		gap_add(g, MECH_LOST, PROV_NONE, left, NULL, NULL);
@@ -126,9 +226,8 @@ void cut_delivery(struct blame *b, struct gap *g, uint64_t t0_ns, uint64_t t1_ns
 		clues__front(b->clues, engine, t0_ns, t1_ns, g->request, &l);
 		gap_add_clues(g, &l, &left);
 	}
-	if (u->n && left > err_ns) {
-		gap_add(g, backlog ? MECH_DETOKENIZER : MECH_UNEXPLAINED,
-			backlog ? PROV_INFERRED : PROV_NONE, left, NULL, NULL);
+	if (a->delivery.n && left > err_ns) {
+		cut_late(b, g, a, to, left, backlog);
 		left = 0;
 	}
 	gap_add(g, MECH_OWN_DELIVERY, PROV_OBSERVED, own_ns + left, NULL, NULL);

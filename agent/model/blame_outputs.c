@@ -6,7 +6,8 @@
 
 #include <errno.h>
 
-enum { MIN_GAPS = 8 };		/* of a stream without steps, to know what is usual for it */
+enum { MIN_GAPS = 8,		/* of a stream without steps, to know what is usual for it */
+       MIN_BUNCH = 4 };
 
 static struct output *output_at(struct blame *b, size_t i)
 {
@@ -88,6 +89,20 @@ static void find_chunks(struct blame *b, const struct rec_request *r, const stru
 	}
 }
 
+/* Written many outputs at once, most of it: then not because of a delay now and then. */
+static bool is_bunched(const struct blame *b, const struct answer *a)
+{
+	size_t in_bunches = 0, len;
+
+	for (size_t i = 0; i < a->n; i += len) {
+		for (len = 1; i + len < a->n; len++)
+			if (b->outputs[i + len].written_ns != b->outputs[i].written_ns)
+				break;
+		in_bunches += len >= MIN_BUNCH ? len : 0;
+	}
+	return a->n >= 2 * MIN_BUNCH && 5 * in_bunches >= 4 * a->n;
+}
+
 /* On the wire: 0 outputs if chunks fit no outputs. */
 static int answer_on_wire(struct blame *b, const struct rec_request *r, struct answer *ret)
 {
@@ -113,6 +128,8 @@ static int answer_on_wire(struct blame *b, const struct rec_request *r, struct a
 	for (size_t i = 0; i < a.n; i++)
 		b->outputs[i].written_ns = b->outputs[i].made_ns + b->numbers[i];
 	find_chunks(b, r, &a, exact);
+	delivery_of(b, r->engine, &a);
+	a.bunched = is_bunched(b, &a);
 	*ret = a;
 	return 0;
 }

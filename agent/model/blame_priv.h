@@ -18,10 +18,16 @@ struct preempt_root {
 	uint8_t prov;
 };
 
-/* How long outputs of one engine usually take to their write. */
+/* How long outputs usually take to their write. */
 struct usual_delivery {
 	uint64_t ns, err_ns;
 	uint32_t n;		/* 0: not known */
+};
+
+/* The writes of what one step gave: a front end that serves answers one after the other spreads them. */
+struct step_writes {
+	uint64_t last_ns;	/* 0: none is known */
+	uint32_t spread_us;	/* from the first to the last; saturates */
 };
 
 /* An output of a sequence on its way: what a step gave, or a token where drafts leave one by one. */
@@ -45,6 +51,7 @@ struct blame {
 	struct baseline *base;
 	struct step_index ix;
 	struct usual_delivery *delivery;	/* by engine of the request */
+	struct step_writes *writes;		/* by step */
 	struct loss *losses;			/* by begin; ends never fall */
 	size_t n_losses;
 	struct preempt_root *roots;		/* by seq, k */
@@ -115,21 +122,27 @@ void cut_visits(struct walk *w, size_t from, size_t to);
 /* Time without a step: `usual` of it is own. */
 void cut_hole(struct walk *w, uint64_t until_ns, uint32_t next_step, enum mechanism own);
 
-/* blame_delivery.c */
-int delivery_learn(struct blame *b);		/* 0 or -ENOMEM */
-void cut_delivery(struct blame *b, struct gap *g, uint64_t t0_ns, uint64_t t1_ns, bool backlog);
-void cut_client(struct blame *b, struct gap *g, uint64_t t0_ns, uint64_t t1_ns, uint64_t usual_ns,
-		bool at_once, uint32_t chunk);
-
-/* blame_outputs.c: what a request gave, output by output, in b->outputs. How many, or -ENOMEM */
+/* blame_outputs.c: what a request gave, output by output, in b->outputs. 0 or -ENOMEM */
 struct answer {
 	uint32_t seq;		/* index + 1, 0: joined to none */
 	enum gap_side side;
 	size_t n;
+	struct usual_delivery delivery;	/* of this answer, else of its engine */
+	bool bunched;		/* most of it is written many outputs at once */
 	uint64_t usual_ns, err_ns;	/* seq 0: of its gaps; usual_ns 0: too few */
 	uint64_t client_ns;	/* the least from write to client */
 };
 int answer_of(struct blame *b, uint32_t request, struct answer *ret);	/* the one on the wire */
 int answer_of_seq(struct blame *b, uint32_t seq, struct answer *ret);	/* by its steps alone */
+
+/* blame_delivery.c */
+int delivery_learn(struct blame *b);		/* 0 or -ENOMEM */
+/* Of the outputs of an answer that did not wait for the one before; too few: that of its engine. */
+void delivery_of(struct blame *b, uint32_t engine, struct answer *a);
+/* [t0, t1] until `to` was written, of which `own` is usual. */
+void cut_delivery(struct blame *b, struct gap *g, const struct answer *a, const struct output *to,
+		  uint64_t t0_ns, uint64_t t1_ns, uint64_t own_ns);
+void cut_client(struct blame *b, struct gap *g, uint64_t t0_ns, uint64_t t1_ns, uint64_t usual_ns,
+		bool at_once, uint32_t chunk);
 
 #endif

@@ -311,31 +311,37 @@ static uint64_t own_ns(const struct gap *g)
 	return ns;
 }
 
-/* What lies behind the write of the first token, if the client's side is known. */
-static void cut_arrival(struct blame *b, struct gap *g, uint64_t from_ns)
+/* From the end of the step that gave it to the write of the first token, and on to the client. */
+static void cut_way_out(struct walk *w, const struct answer *a, uint64_t made_ns, uint64_t written_ns)
 {
-	struct answer a;
-	bool known;
+	struct gap *g = w->g;
+	const struct output first = { .made_ns = made_ns, .written_ns = written_ns };
+	struct answer own = { .seq = g->seq,
+			      .delivery = w->b->delivery[w->b->v.requests[g->request].engine] };
 
-	if (g->t1_ns <= from_ns)
-		return;
-	known = !answer_of(b, g->request, &a) && a.n;
-	cut_client(b, g, from_ns, g->t1_ns, known ? a.client_ns : 0,
-		   known && a.n > 1 && b->outputs[1].client_ns == b->outputs[0].client_ns, 0);
+	if (!g->seq)
+		gap_add(g, MECH_UNEXPLAINED, PROV_NONE, less(written_ns, w->at_ns), NULL, NULL);
+	else if (a->n && a->seq == g->seq && w->b->outputs[0].made_ns == made_ns)
+		cut_delivery(w->b, g, a, &w->b->outputs[0], w->at_ns, written_ns, a->delivery.ns);
+	else
+		cut_delivery(w->b, g, &own, &first, w->at_ns, written_ns, own.delivery.ns);
+	cut_client(w->b, g, most(w->at_ns, written_ns), g->t1_ns, a->client_ns,
+		   a->n > 1 && w->b->outputs[1].client_ns == w->b->outputs[0].client_ns, 0);
 }
 
 bool blame__ttft(struct blame *b, uint32_t request, struct gap *ret)
 {
 	const struct rec_request *r = &b->v.requests[request];
 	uint64_t first = r->at_ns[P_REQ_FIRST_BYTE], written = r->at_ns[P_FIRST_TOKEN_WIRE], t0, client;
-	struct culprit by;
 	struct walk w = { .b = b, .g = ret };
+	struct answer a;
+	uint64_t made = 0;
 	uint32_t seq;
 	size_t visit = 0;
 
-	if (!first || written < first || r->joined_late)
+	if (!first || written < first || r->joined_late || answer_of(b, request, &a))
 		return false;
-	client = clues__delivered_ns(b->clues, request, 0, &by);
+	client = a.n && a.side == GAP_CLIENT ? b->outputs[0].client_ns : 0;
 	t0 = claimed_begin(b, r, first);
 	seq = prompt_seq(b, r, &visit);
 	gap_begin(ret, request, seq == UINT32_MAX ? 0 : seq + 1, client ? GAP_CLIENT : GAP_WIRE, 0, t0,
@@ -349,12 +355,9 @@ bool blame__ttft(struct blame *b, uint32_t request, struct gap *ret)
 		w.seq = seq;
 		if (cut_joined(&w, r, visit))
 			return false;
+		made = b->v.steps[b->v.seqs[seq].visits[visit].step].t1_ns;
 	}
-	if (seq != UINT32_MAX)
-		cut_delivery(b, ret, w.at_ns, written, false);
-	else
-		gap_add(ret, MECH_UNEXPLAINED, PROV_NONE, less(written, w.at_ns), NULL, NULL);
-	cut_arrival(b, ret, most(w.at_ns, written));
+	cut_way_out(&w, &a, made, written);
 	ret->usual_ns = own_ns(ret);
 	gap_end(b, ret, seq == UINT32_MAX ? r->engine : b->v.seqs[seq].engine);
 	return true;
