@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sentences that several outputs share. Each one is printed only when its case is there. */
-#include "sink/notes.h"
-#include "base/util.h"
+#include "sink/notes_priv.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -139,12 +138,7 @@ const char *request_reason(const struct rec_request *r, char *buf, size_t size)
 
 /* ---- notes ---- */
 
-struct say {
-	note_fn fn;
-	void *ctx;
-};
-
-static void __attribute__((format(printf, 2, 3))) say(const struct say *to, const char *fmt, ...)
+void say(const struct say *to, const char *fmt, ...)
 {
 	char sentence[400];
 	va_list ap;
@@ -167,11 +161,6 @@ static struct counted n_requests(size_t n, const char *one, const char *many)
 	snprintf(c.text, sizeof(c.text), "%zu request%s %s", n, n == 1 ? "" : "s",
 		 n == 1 ? one : many);
 	return c;
-}
-
-static double ms_since(const struct model_view *v, uint64_t ns)
-{
-	return ns > v->t0_ns ? (double)(ns - v->t0_ns) / 1e6 : 0;
 }
 
 static void note_losses(const struct model_view *v, const struct summary *s, const struct say *to)
@@ -402,4 +391,5 @@ void notes_each(const struct model_view *v, const struct summary *s, note_fn fn,
 	note_requests(v, s, &c, &to);
 	note_steps(v, s, &c, &to);
 	note_schedulers(v, &to);
+	note_gpus(v, &to);
 }

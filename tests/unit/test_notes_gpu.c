@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is said of devices: never idle when nothing was seen, a rank that hangs, links at their limit. */
+#include "unit.h"
+
+#include "fake_view.h"
+#include "model/evidence.h"
+#include "sink/notes.h"
+
+struct world {
+	struct fake *f;
+	struct evidence e;
+	char notes[4000];
+};
+
+static int setup(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return -1;
+	w->f = fake__new();
+	w->f->v.evidence = &w->e;
+	*state = w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+
+	evidence_free(&w->e);
+	fake__free(w->f);
+	free(w);
+	return 0;
+}
+
+static void join(void *ctx, const char *sentence)
+{
+	char *notes = ctx;
+
+	snprintf(notes + strlen(notes), 4000 - strlen(notes), "%s\n", sentence);
+}
+
+static const char *notes(struct world *w)
+{
+	struct summary s;
+
+	w->notes[0] = '\0';
+	assert_int_equal(summarise(&w->f->v, &s), 0);
+	notes_each(&w->f->v, &s, join, w->notes);
+	return w->notes;
+}
+
+static void health(struct world *w, uint16_t trouble, uint64_t records)
+{
+	struct tl_gpu_health h = {
+		.hdr = { sizeof(h), TL_GPU_HEALTH, 0, 4242, 0, fake_ns(3000) }, .since_ns = fake_ns(500),
+		.launches = 340, .records = records, .bad_records = 17, .overhead_ppm = 640000,
+		.to_level = TL_GPU_LAUNCHES, .trouble = trouble, .holder = "nsys[991]",
+	};
+
+	assert_int_equal(evidence_on(&w->e, &h.hdr), 0);
+}
+
+static void test_notes__trouble_with_records(void **state)
+{
+	static const struct { uint16_t trouble; const char *says; } cases[] = {
+		{ TL_GPU_BROKEN, "collection broken: pid 4242 made 340 GPU launches between 500.0 and "
+				 "3000.0 ms, and 0 records came" },
+		{ TL_GPU_BAD_STAMPS, "17 GPU records of pid 4242 had impossible time stamps and were dropped" },
+		{ TL_GPU_BUSY, "nsys[991] has the GPU records of pid 4242: since 500.0 ms launches only" },
+		{ TL_GPU_BUDGET, "TAINTED: observing the GPU cost pid 4242 64 % of its speed" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct world *w = *state;
+
+		w->e.gpu_healths.n = 0;
+		health(w, cases[i].trouble, 0);
+		assert_non_null(strstr(notes(w), cases[i].says));
+		assert_null(strstr(w->notes, "idle"));
+	}
+}
+
+static void test_notes__no_trouble_is_no_note(void **state)
+{
+	health(*state, TL_GPU_FINE, 340);
+	assert_null(strstr(notes(*state), "GPU"));
+}
+
+static void gpu_step(struct world *w, uint16_t rank, double t0, double ms, double collective, uint32_t flags)
+{
+	struct tl_gpu_step s = {
+		.hdr = { sizeof(s), TL_GPU_STEP, flags, 4242, 0, fake_ns(t0) }, .end_ns = fake_ns(t0 + ms),
+		.collective_ns = (uint64_t)(collective * 1e6), .rank = rank,
+	};
+
+	assert_int_equal(evidence_on(&w->e, &s.hdr), 0);
+}
+
+/* Ten steps of two ranks, of 100 each; so much of it in collectives. */
+static void two_ranks(struct world *w, double first, double second)
+{
+	for (int i = 0; i < 10; i++) {
+		gpu_step(w, 0, 100.0 * i, 100, first, 0);
+		gpu_step(w, 1, 100.0 * i, 100, second, 0);
+	}
+}
+
+static void test_notes__bound_by_communication(void **state)
+{
+	two_ranks(*state, 91, 92);
+	assert_non_null(strstr(notes(*state), "collectives take 92 of 100 ms of a step on all 2 ranks alike"));
+}
+
+static void test_notes__a_late_rank_is_no_bound(void **state)
+{
+	two_ranks(*state, 91, 55);
+	assert_null(strstr(notes(*state), "communication"));
+}
+
+static void test_notes__little_communication_is_no_bound(void **state)
+{
+	two_ranks(*state, 20, 20);
+	assert_null(strstr(notes(*state), "communication"));
+}
+
+static void test_notes__a_rank_that_never_comes(void **state)
+{
+	two_ranks(*state, 20, 20);
+	gpu_step(*state, 0, 1000, 60000, 59990, TL_GPU_OPEN);
+	assert_non_null(strstr(notes(*state), "HANG: rank 1 never entered the collective in which rank 0 has "
+					      "been for 60.0 s, since 1000.0 ms"));
+}
+
+static void test_notes__the_last_step_of_a_capture_is_no_hang(void **state)
+{
+	two_ranks(*state, 20, 20);
+	gpu_step(*state, 0, 1000, 90, 89, TL_GPU_OPEN);
+	assert_null(strstr(notes(*state), "HANG"));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		TEST(test_notes__trouble_with_records),
+		TEST(test_notes__no_trouble_is_no_note),
+		TEST(test_notes__bound_by_communication),
+		TEST(test_notes__a_late_rank_is_no_bound),
+		TEST(test_notes__little_communication_is_no_bound),
+		TEST(test_notes__a_rank_that_never_comes),
+		TEST(test_notes__the_last_step_of_a_capture_is_no_hang),
+	};
+
+	return cmocka_run_group_tests_name("notes_gpu", tests, NULL, NULL);
+}
