@@ -39,8 +39,10 @@ enum { AF_UNIX = 1, AF_INET = 2, AF_INET6 = 10 };
 enum { SOCK_STREAM = 1 };
 enum { MSG_OOB = 1, MSG_PEEK = 2, MSG_TRUNC = 0x20, MSG_ERRQUEUE = 0x2000 };
 enum { S_IFMT = 0170000, S_IFSOCK = 0140000 };
-enum { EPIPE = 32, ECONNRESET = 104, EINPROGRESS = 115 };
-enum { TCP_LISTEN = 10, IPPROTO_TCP = 6 };
+enum { EAGAIN = 11, EPIPE = 32, ECONNRESET = 104, EINPROGRESS = 115 };
+enum { TCP_SYN_SENT = 2, TCP_CLOSE = 7, TCP_LISTEN = 10, IPPROTO_TCP = 6 };
+enum { SOCK_NOSPACE = 2 };	/* bit of socket.flags */
+enum { TCP_NAGLE_OFF = 1, TCP_NAGLE_CORK = 2, TCP_NAGLE_PUSH = 4 };
 
 /* Offsets are relocated at load, so these need to name fields, not to lay them out. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -85,6 +87,7 @@ struct task_struct {
 	struct task_struct *real_parent;
 	struct files_struct *files;
 	struct signal_struct *signal;
+	unsigned long nvcsw;	/* how often it slept */
 };
 struct linux_binprm;
 struct inode {
@@ -97,6 +100,8 @@ struct file {
 };
 struct socket {
 	short type;
+	unsigned long flags;
+	struct file *file;
 	struct sock *sk;
 };
 struct in6_addr {
@@ -113,12 +118,28 @@ struct sock_common {
 struct sock {
 	struct sock_common __sk_common;
 	__u16 sk_protocol;
+	struct socket *sk_socket;
 };
 struct tcp_sock {
 	__u64 tcp_clock_cache;
 	__u32 copied_seq;	/* the stream up to which the process has read ... */
 	__u32 write_seq;	/* ... and written */
+	__u32 snd_nxt;		/* ... up to which it was sent ... */
+	__u32 snd_una;		/* ... and acknowledged */
+	__u32 snd_wnd;		/* bytes behind snd_una that the peer has room for */
+	__u32 mss_cache;
+	__u32 snd_cwnd;		/* segments that may be under way ... */
+	__u32 packets_out, sacked_out, lost_out, retrans_out;	/* ... and what is */
+	__u8 nonagle : 4;	/* TCP_NAGLE_* */
 };
+struct sk_buff {
+	struct sock *sk;
+	char cb[48];
+	unsigned int len;
+	__u16 transport_header;
+	unsigned char *head, *data;
+};
+struct net_device;
 struct pt_regs {
 	unsigned long r10, r9, r8, ax, cx, dx, si, di, orig_ax;
 	unsigned long cs;

@@ -2,7 +2,9 @@
 /* Socket traffic of the target processes, TCP state of their ports, and their children. */
 #include "ktypes.h"
 #include "maps.h"
+#include "sock_id.h"
 #include "cut.h"
+#include "held.h"
 #include "target_bits.h"
 #include "syscalls_x86_64.h"
 
@@ -17,6 +19,7 @@ const volatile __u32 whole_bytes = 5120;	/* head + tail at least: kept of a call
 					 * bounds of 32-bit values that were on the stack */
 
 enum { MAX_IOV = 1024 };	/* IOV_MAX of the kernel */
+enum { SENDS_MORE = 0x8000 };	/* MSG_MORE, a name that libzmq uses as well */
 
 struct scratch {
 	__u32 head, tail;	/* bytes copied so far */
@@ -79,10 +82,11 @@ struct {
 /* When a thread entered the send call that it is in, or when the packet came that it reads, at the low
  * bits of its tid. Two threads that share a place and are both in a call make one of them lose it: it is
  * then as if the capture had begun in between. */
-enum { MAX_ENTRIES = 4096 };
+enum { MAX_ENTRIES = 4096, MIN_WAIT_NS = 1000000 };
 struct entry {
 	__u64 id, ns;
 	__u64 sk;		/* the socket that is read; 0: a send */
+	__u64 n_slept;		/* a send: how often the thread had slept */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -98,93 +102,6 @@ struct run {
 	struct cell *cell;
 	__u32 mode;		/* enum tl_target_mode */
 };
-
-/* ---- fd -> socket ---- */
-
-struct sock_id {
-	__u64 ino;
-	struct file *file;
-	struct sock *sk;
-	__u16 local_port, peer_port;
-	__u8 family, state;
-	__u8 peer_addr[16];
-};
-
-/* A struct is read in one call and its fields are picked out of the copy: a helper call costs more
- * than the bytes. `end` is the last field that is wanted. */
-#define READ_UP_TO(buf, ptr, type, end) \
-	bpf_probe_read_kernel(buf, bpf_core_field_offset(type, end) + bpf_core_field_size(type, end), ptr)
-#define FIELD(buf, type, field) \
-	(*(typeof(((type *)0)->field) *)((buf) + bpf_core_field_offset(type, field)))
-
-/* False unless fd is a stream socket of a family we follow. */
-static __always_inline bool sock_of_fd(int fd, struct sock_id *ret)
-{
-	struct task_struct *task = bpf_get_current_task_btf();
-	__u64 buf[16] = {};
-	struct file *file = NULL;
-	struct sock *sk;
-	void *b = buf;
-
-	READ_UP_TO(b, task->files->fdt, struct fdtable, fd);
-	if ((__u32)fd >= FIELD(b, struct fdtable, max_fds))
-		return false;
-	bpf_probe_read_kernel(&file, sizeof(file), FIELD(b, struct fdtable, fd) + fd);
-	READ_UP_TO(b, BPF_CORE_READ(file, f_inode), struct inode, i_ino);
-	if ((FIELD(b, struct inode, i_mode) & S_IFMT) != S_IFSOCK)
-		return false;
-	ret->ino = FIELD(b, struct inode, i_ino);
-	READ_UP_TO(b, BPF_CORE_READ(file, private_data), struct socket, sk);
-	if (FIELD(b, struct socket, type) != SOCK_STREAM)
-		return false;
-	sk = FIELD(b, struct socket, sk);
-	READ_UP_TO(b, sk, struct sock_common, skc_v6_daddr);
-	ret->file = file;
-	ret->sk = sk;
-	ret->family = FIELD(b, struct sock_common, skc_family);
-	ret->state = FIELD(b, struct sock_common, skc_state);
-	ret->local_port = ret->peer_port = 0;
-	__builtin_memset(ret->peer_addr, 0, sizeof(ret->peer_addr));
-	switch (ret->family) {
-	case AF_UNIX:
-		return true;
-	case AF_INET:
-		*(__u32 *)ret->peer_addr = FIELD(b, struct sock_common, skc_daddr);
-		break;
-	case AF_INET6:
-		*(struct in6_addr *)ret->peer_addr = FIELD(b, struct sock_common, skc_v6_daddr);
-		break;
-	default:
-		return false;
-	}
-	ret->local_port = FIELD(b, struct sock_common, skc_num);
-	ret->peer_port = __builtin_bswap16(FIELD(b, struct sock_common, skc_dport));
-	return true;
-}
-
-/* struct file's reference count was f_count up to 6.12, then f_ref, which counts from 0. */
-struct file___old {
-	struct {
-		__s64 counter;
-	} f_count;
-} __attribute__((preserve_access_index));
-struct file___new {
-	struct {
-		struct {
-			__s64 counter;
-		} refcnt;
-	} f_ref;
-} __attribute__((preserve_access_index));
-
-static __always_inline bool file_is_shared(struct file *file)
-{
-	struct file___old *old = (void *)file;
-	struct file___new *new = (void *)file;
-
-	if (bpf_core_field_exists(new->f_ref))
-		return BPF_CORE_READ(new, f_ref.refcnt.counter) > 0;
-	return BPF_CORE_READ(old, f_count.counter) > 1;
-}
 
 static __always_inline struct tl_hdr hdr_of(const struct run *run, __u16 size, __u16 kind, __u64 ts_ns)
 {
@@ -251,21 +168,22 @@ __noinline int copy_piece(__u64 base, __u32 pos, __u32 len, __u32 total)
 	return 0;
 }
 
-static __always_inline void copy_iov(__u64 iov, __u64 n_iov, __u32 total)
+__noinline int copy_iov(__u64 iov, __u64 n_iov, __u32 total)
 {
 	struct user_iovec v;
 	__u32 pos = 0, len;
 
 	for (int i = 0; i < MAX_IOV; i++) {
 		if (i >= n_iov || pos >= total)
-			return;
+			return 0;
 		if (bpf_probe_read_user(&v, sizeof(v), (void *)(iov + i * sizeof(v))))
-			return;
+			return 0;
 		len = v.len < total - pos ? v.len : total - pos;
 		if (copy_piece(v.base, pos, len, total))
-			return;
+			return 0;
 		pos += len;
 	}
+	return 0;
 }
 
 /* Where a call's bytes are: one buffer, or n_iov of them; `flags` of recvfrom and recvmsg. */
@@ -273,6 +191,7 @@ struct io {
 	__u64 base, iov, n_iov;
 	__u32 flags;
 	bool empty;		/* asked for nothing */
+	bool more;		/* a send that says MSG_MORE */
 };
 
 static __always_inline void io_of_msghdr(struct io *io, __u64 msg)
@@ -312,6 +231,8 @@ static __always_inline struct io io_of_call(struct pt_regs *regs, __u32 nr)
 		io.empty = !io.n_iov;
 		break;
 	}
+	if (nr == NR_SENDTO || nr == NR_SENDMSG)
+		io.more = (nr == NR_SENDTO ? SYS_ARG4(regs) : SYS_ARG3(regs)) & SENDS_MORE;
 	return io;
 }
 
@@ -353,8 +274,31 @@ static __always_inline void add_tcp_wire(const struct sock_id *id)
 	has_tcp_wires = 1;
 }
 
+/* A write of a target returned: does TCP hold what was written, or had it no room? */
+static __always_inline void tell_written(const struct run *run, const struct sock_id *id, int fd, __u32 end,
+					 __u64 since_ns, __u16 room, bool more)
+{
+	struct written w = {
+		.ev = {
+			.hdr = hdr_of(run, sizeof(w.ev), TL_RAW_TCP, since_ns ? since_ns : run->now),
+			.sock = id->ino,
+			.since_ns = since_ns,
+			.seq = end,
+			.fd = fd,
+			.local_port = id->local_port,
+			.peer_port = id->peer_port,
+		},
+		.sk = (__u64)id->sk,
+		.end_ns = run->now,
+		.room = room,
+		.more = more,
+	};
+
+	held_wrote(&w);
+}
+
 static __always_inline void send_net(const struct run *run, const struct sock_id *id, const struct io *io,
-				     int fd, __u32 total, __u64 since_ns, bool out, bool wire)
+				     int fd, __u32 total, __u64 since_ns, bool out, bool wire, __u16 room)
 {
 	__u32 cpu = bpf_get_smp_processor_id(), n;
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &cpu);
@@ -403,6 +347,25 @@ static __always_inline void send_net(const struct run *run, const struct sock_id
 	if (n > sizeof(s->ev) + KEEP + 7)
 		return;
 	send_event(run->cell, &s->ev.hdr, n);
+	if (out && !wire && s->ev.hdr.flags & TL_NET_POS)
+		tell_written(run, id, fd, s->ev.stream_pos, since_ns, room, io->more);
+}
+
+/* A write that took nothing. */
+static __always_inline void tell_refused(const struct run *run, const struct sock_id *id, int fd, __u64 since_ns)
+{
+	struct sock *sk = id->sk;
+	struct tcp_sock *tcp = (void *)sk;
+
+	if (id->full && id->family != AF_UNIX && BPF_CORE_READ(sk, sk_protocol) == IPPROTO_TCP)
+		tell_written(run, id, fd, BPF_CORE_READ(tcp, write_seq), since_ns, TL_ROOM_SHORT, false);
+}
+
+static __always_inline __u64 n_slept(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	return task->nvcsw;
 }
 
 static __always_inline struct entry *entry_of(const struct run *run)
@@ -418,6 +381,7 @@ static __always_inline void io_done(const struct run *run, struct pt_regs *regs,
 	int fd = SYS_ARG1(regs);
 	struct entry *entry = entry_of(run);
 	__u64 since_ns = 0, sk = 0;
+	__u16 room = 0;
 	struct sock_id id;
 	struct io io;
 	bool wire;
@@ -425,15 +389,22 @@ static __always_inline void io_done(const struct run *run, struct pt_regs *regs,
 	if (entry && entry->id == run->id) {
 		since_ns = entry->ns;
 		sk = entry->sk;
+		/* A send that sleeps for long waits for room: there is nothing else that it waits for so long. */
+		if (out && run->now - since_ns > MIN_WAIT_NS && entry->n_slept != n_slept())
+			room = TL_ROOM_WAITED;
 		entry->id = 0;
 	}
-	if (ret < 0 && ret != -EPIPE && ret != -ECONNRESET)
+	if (ret < 0 && ret != -EPIPE && ret != -ECONNRESET && !(out && ret == -EAGAIN))
 		return;
 	if (!sock_of_fd(fd, &id))
 		return;
 	wire = is_wire(run, &id);
 	if (run->mode == TL_TARGET_HTTP && wire)
 		return;
+	if (ret == -EAGAIN) {
+		tell_refused(run, &id, fd, since_ns);
+		return;
+	}
 	if (ret < 0) {
 		send_sock(run, &id, fd, TL_SOCK_RESET, 0);
 		return;
@@ -451,7 +422,9 @@ static __always_inline void io_done(const struct run *run, struct pt_regs *regs,
 		io = (struct io){};	/* taken, but not copied */
 	if (sk != (out ? 0 : (__u64)id.sk))
 		since_ns = 0;	/* left behind by another call */
-	send_net(run, &id, &io, fd, ret, since_ns, out, wire);
+	if (id.full)
+		room = TL_ROOM_SHORT;
+	send_net(run, &id, &io, fd, ret, since_ns, out, wire, room);
 }
 
 /* ---- programs ---- */
@@ -465,7 +438,7 @@ static __always_inline void call_entered(const struct run *run, struct pt_regs *
 	if (NR_SENDS >> (nr & 63) & 1) {
 		entry = entry_of(run);
 		if (entry)
-			*entry = (struct entry){ run->id, run->now, 0 };
+			*entry = (struct entry){ run->id, run->now, 0, n_slept() };
 		return;
 	}
 	fd = SYS_ARG1(regs);
@@ -563,7 +536,7 @@ int BPF_PROG(tcp_read, struct sock *sk)
 	if (!run.cell || !entry || (entry->id == run.id && entry->sk == (__u64)sk))
 		return 0;
 	run.now = bpf_ktime_get_ns();
-	*entry = (struct entry){ run.id, BPF_CORE_READ(tcp, tcp_clock_cache), (__u64)sk };
+	*entry = (struct entry){ run.id, BPF_CORE_READ(tcp, tcp_clock_cache), (__u64)sk, 0 };
 	count_run(run.cell, run.now);
 	return 0;
 }

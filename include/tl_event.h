@@ -71,6 +71,7 @@ enum tl_kind {
 	TL_RAW_TCP_STATE = 0x102, /* inet_sock_set_state of a watched port */
 	TL_RAW_PROC = 0x103,	/* fork, exec, exit of a target */
 	TL_RAW_IO_URING = 0x104, /* target created an io_uring: its socket traffic may be unseen */
+	TL_RAW_TCP = 0x105,	/* what TCP did with bytes that a target wrote */
 	TL_RAW_LLAMA_STEP = 0x110, /* one llama_process or llama_decode call */
 	TL_RAW_LLAMA_SEQ_RM = 0x111, /* llama_memory_seq_rm */
 	TL_RAW_LLAMA_TASK = 0x112, /* a task was posted, or launched on a slot */

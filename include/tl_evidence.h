@@ -220,6 +220,31 @@ struct tl_raw_stack {		/* one sample of a thread that has been on a CPU for long
 	__u64 ip[TL_RAW_STACK_DEPTH];	/* user space, innermost first */
 };
 
+enum tl_tcp_what {		/* append only */
+	TL_TCP_HELD = 1,	/* a write returned, and not all of its bytes had left */
+	TL_TCP_LEFT = 2,	/* held bytes left */
+	TL_TCP_NO_ROOM = 3,	/* a write found the socket's buffer full */
+	TL_TCP_DRAINED = 4,	/* after NO_ROOM: the peer acknowledged all that was written until then */
+	TL_TCP_AGAIN = 5,	/* a segment was lost and sent again */
+	TL_TCP_CONNECT = 6,	/* tgid: a process connects to a watched port */
+};
+enum tl_tcp_room { TL_ROOM_SHORT = 1, TL_ROOM_WAITED = 2 };	/* it took less or nothing; it slept until there was room */
+struct tl_raw_tcp {		/* tgid: the target that wrote; tid: 0 where it is not known */
+	struct tl_hdr hdr;	/* HELD: as of the write's tl_raw_net; NO_ROOM: the write returned */
+	__u64 sock;		/* inode number */
+	__u64 since_ns;		/* NO_ROOM: the write began */
+	__u64 ack_ns;		/* LEFT: the peer's last acknowledgement since HELD, 0: none */
+	__u32 seq;		/* of the stream, as tl_raw_net.stream_pos. HELD, NO_ROOM: behind the write; LEFT:
+				 * up to where all has left; AGAIN: behind the segment */
+	__u32 bytes;		/* HELD: held of all writes so far; NO_ROOM: written and not acknowledged */
+	__s32 fd;
+	__u16 what;		/* enum tl_tcp_what */
+	__u16 why;		/* HELD: enum tl_held_why; NO_ROOM: enum tl_tcp_room */
+	__u16 local_port, peer_port;
+	__u32 pad;
+};
+
+_Static_assert(sizeof(struct tl_raw_tcp) == 24 + 24 + 12 + 12, "ABI");
 _Static_assert(sizeof(struct tl_thread) == 24 + 16 + 16 + 96, "ABI");
 _Static_assert(sizeof(struct tl_thread_span) == 24 + 8 + 8 + 8 + 16 + 16 + 8, "ABI");
 _Static_assert(sizeof(struct tl_throttle) == 24 + 24 + 8 + 16 + 16 + 16 + 96, "ABI");

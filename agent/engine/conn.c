@@ -190,6 +190,10 @@ struct conn *conn_new(struct wire *w, uint64_t sock, uint32_t tgid)
 	struct conn *c = conn_find(w, sock);
 	struct conn **p;
 
+	int err = sends__forget(w->sends, sock, w->now_ns);
+
+	if (err && !w->err)
+		w->err = err;
 	if (c)
 		conn_close(w, c, w->now_ns);	/* its close was not seen: the inode is used again */
 	c = calloc(1, sizeof(*c));

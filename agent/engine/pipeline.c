@@ -155,6 +155,7 @@ int pipeline__feed(struct pipeline *p, const struct tl_hdr *ev)
 		break;
 	case TL_RAW_SOCK:
 	case TL_RAW_TCP_STATE:
+	case TL_RAW_TCP:
 		err = wire__feed(p->wire, ev);
 		if (!err)
 			err = vllm__feed(p->vllm, ev);

@@ -33,7 +33,8 @@ struct wire *wire__new(const struct wire_opts *opts, const struct emit *out)
 	w->conns = map__new(sizeof(struct conn *), w->opts.max_conns);
 	w->opened = map__new(sizeof(uint64_t), MAX_OPENED);
 	w->threads = map__new(sizeof(uint32_t), MAX_THREADS);
-	if (!w->conns || !w->opened || !w->threads) {
+	w->sends = sends__new(out);
+	if (!w->conns || !w->opened || !w->threads || !w->sends) {
 		wire__free(w);
 		return NULL;
 	}
@@ -50,6 +51,7 @@ void wire__free(struct wire *w)
 	map__free(w->conns);
 	map__free(w->opened);
 	map__free(w->threads);
+	sends__free(w->sends);
 	free(w);
 }
 
@@ -135,6 +137,8 @@ static void feed_out(struct wire *w, struct conn *c, const struct tl_raw_net *e)
 	}
 	if (c->first)
 		c->first->bytes_out += e->total;
+	if (c->first && c->first->announced)
+		c->out_req = c->first->req;
 	if (feed_gap(c->out, data, e->head, gap, data + e->head, e->tail))
 		lose_sync(w, c, false, e->total);
 }
@@ -152,6 +156,47 @@ static void on_hole(struct wire *w, struct conn *c, const struct tl_raw_net *e, 
 		return;
 	if (http1__gap(in ? c->in : c->out, missing))
 		lose_sync(w, c, in, missing);
+}
+
+static void remember_write(struct wire *w, struct conn *c, const struct tl_raw_net *e)
+{
+	if (!(e->hdr.flags & TL_NET_POS))
+		return;
+	c->written[c->n_written++ % N_WRITTEN] = (struct written){ e->hdr.ts_ns, e->stream_pos };
+	sends__wrote(w->sends, c->sock, e->hdr.ts_ns);
+}
+
+/* When the bytes before this place of the stream were written; the oldest time that is known if they are
+ * older. 0: no write is known. */
+static uint64_t written_ns(const struct conn *c, uint32_t pos)
+{
+	uint64_t ns = 0;
+
+	for (unsigned i = 0; i < N_WRITTEN && i < c->n_written; i++) {
+		const struct written *wr = &c->written[(c->n_written - 1 - i) % N_WRITTEN];
+
+		if (i && (int32_t)(wr->pos - pos) < 0)
+			break;
+		ns = wr->ns;
+	}
+	return ns;
+}
+
+static void on_tcp(struct wire *w, const struct tl_raw_tcp *e)
+{
+	struct conn *c = conn_find(w, e->sock);
+	struct sender who = { 0 };
+	int err;
+
+	if (c && (c->client || c->tls || !c->conn))
+		return;
+	if (c)
+		who = (struct sender){ c->conn, c->out_req, written_ns(c, e->seq) };
+	else if (e->what != TL_TCP_LEFT && e->what != TL_TCP_DRAINED)
+		return;		/* those may come behind the close */
+	err = sends__feed(w->sends, e, &who);
+	if (err && !w->err)
+		w->err = err;
 }
 
 static void on_net(struct wire *w, const struct tl_raw_net *e)
@@ -192,10 +237,12 @@ static void on_net(struct wire *w, const struct tl_raw_net *e)
 		w->stats.tls_conns++;
 		return;
 	}
-	if (e->dir == TL_IN)
+	if (e->dir == TL_IN) {
 		feed_in(w, c, e);
-	else
-		feed_out(w, c, e);
+		return;
+	}
+	remember_write(w, c, e);
+	feed_out(w, c, e);
 }
 
 static void on_sock(struct wire *w, const struct tl_raw_sock *e)
@@ -297,6 +344,9 @@ int wire__feed(struct wire *w, const struct tl_hdr *ev)
 	case TL_RAW_TCP_STATE:
 		on_tcp_state(w, (const void *)ev);
 		break;
+	case TL_RAW_TCP:
+		on_tcp(w, (const void *)ev);
+		break;
 	case TL_RAW_PROC:
 		on_proc(w, (const void *)ev);
 		break;
@@ -311,6 +361,8 @@ int wire__end(struct wire *w, uint64_t now_ns)
 		.n = w->stats.refused, .since_ns = w->begin_ns, .where = TL_LOST_LIMIT, .what = TL_REQ_BEGIN,
 	};
 
+	int err;
+
 	w->err = 0;
 	w->now_ns = now_ns;
 	w->tid = 0;
@@ -322,7 +374,8 @@ int wire__end(struct wire *w, uint64_t now_ns)
 
 		conn_end_all(w, *p, how, (*p)->peer_eof_ns ? (*p)->peer_eof_ns : now_ns);
 	}
-	return w->err;
+	err = sends__end(w->sends, now_ns);
+	return w->err ? w->err : err;
 }
 
 uint32_t wire__request_of_thread(const struct wire *w, uint32_t tid)

@@ -30,7 +30,7 @@ struct wire;
 struct wire *wire__new(const struct wire_opts *opts, const struct emit *out); /* NULL: no memory */
 void wire__free(struct wire *w);	/* NULL is fine */
 
-/* Takes TL_RAW_NET, TL_RAW_SOCK, TL_RAW_TCP_STATE and TL_RAW_PROC; others are ignored. Returns 0, or
+/* Takes TL_RAW_NET, TL_RAW_SOCK, TL_RAW_TCP_STATE, TL_RAW_TCP and TL_RAW_PROC; others are ignored. Returns 0, or
  * -errno from `out` or -ENOMEM; the tracker stays usable. */
 int wire__feed(struct wire *w, const struct tl_hdr *ev);
 

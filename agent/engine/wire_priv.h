@@ -5,6 +5,7 @@
 
 #include "base/cutbuf.h"
 #include "base/map.h"
+#include "engine/sends.h"
 #include "engine/stream_pos.h"
 #include "engine/wire.h"
 #include "parse/http1.h"
@@ -18,6 +19,7 @@ enum {
 	SSE_HEAD = 2048,	/* of one streamed event that comes in pieces */
 	SSE_TAIL = 2048,
 	MAX_PIPELINE = 256,	/* exchanges under way on one connection */
+	N_WRITTEN = 16,		/* writes of a connection whose time is remembered */
 };
 
 /* One exchange, from the first byte of the request to the last of the response. */
@@ -41,6 +43,12 @@ struct exchange {
 	struct llm_chunk *last;	/* counts and id gathered so far; made with the first that has any */
 };
 
+/* A write: when it began, and TCP's count of the stream behind it. */
+struct written {
+	uint64_t ns;
+	uint32_t pos;
+};
+
 struct conn {
 	uint64_t sock;
 	uint32_t conn;		/* number */
@@ -56,6 +64,9 @@ struct conn {
 	bool tls;
 	bool answers_over;	/* the target shut its side down: what it still reads it throws away */
 	struct stream_pos pos[2];	/* by direction: in, out */
+	uint32_t out_req;	/* whose answer was written last */
+	struct written written[N_WRITTEN];	/* the last ones, at n_written % N_WRITTEN the oldest */
+	unsigned n_written;
 	struct http1 *in, *out;
 	struct exchange *first, *last;	/* oldest and newest under way */
 	unsigned n_under_way;
@@ -67,6 +78,7 @@ struct wire {
 	struct wire_stats stats;
 	struct map *conns;	/* socket -> struct conn * */
 	struct map *opened;	/* peer and local port -> ns of a handshake not yet accepted */
+	struct sends *sends;
 	struct map *threads;	/* tid -> number of the request that it read last */
 	uint32_t n_conns, n_reqs;
 	uint64_t begin_ns;	/* of the first event */

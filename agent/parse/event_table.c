@@ -355,6 +355,20 @@ static const struct event_field raw_stack_fields[] = {
 	F(tl_raw_stack, ip),
 };
 
+static const struct event_field raw_tcp_fields[] = {
+	F(tl_raw_tcp, sock),
+	F(tl_raw_tcp, since_ns),
+	F(tl_raw_tcp, ack_ns),
+	F(tl_raw_tcp, seq),
+	F(tl_raw_tcp, bytes),
+	F(tl_raw_tcp, fd),
+	F(tl_raw_tcp, what),
+	F(tl_raw_tcp, why),
+	F(tl_raw_tcp, local_port),
+	F(tl_raw_tcp, peer_port),
+	F_PAD(tl_raw_tcp, pad),
+};
+
 static const struct event_field file_header_fields[] = {
 	F_IMPLIED(tl_file_hdr, magic),
 	F_IMPLIED(tl_file_hdr, hdr_size),
@@ -411,6 +425,7 @@ static const struct event_kind kinds[] = {
 	PLAIN(TL_RAW_LLAMA_SEQ_RM, raw_llama_seq_rm),
 	PLAIN(TL_RAW_LLAMA_TASK, raw_llama_task),
 	PLAIN(TL_RAW_STACK, raw_stack),
+	PLAIN(TL_RAW_TCP, raw_tcp),
 };
 
 const struct event_kind *event_kind(uint16_t kind)

@@ -175,6 +175,7 @@ int src_bpf__open(const struct src_bpf_opts *opts, struct src_bpf **ret, const c
 	err = attach_net(s);
 	if (err)
 		goto fail;
+	bpf_tcp_open(s);
 	s->attach_ns = bpf_now_ns() - start;
 	*ret = s;
 	return 0;
@@ -193,6 +194,7 @@ void src_bpf__close(struct src_bpf *s)
 	free(s->links);
 	free(s->row_errs);
 	bpf_engines_close(s);
+	bpf_tcp_close(s);
 	bpf_ring_close(s);
 	net_bpf__destroy(s->net);
 	if (s->stats_fd >= 0)
@@ -299,6 +301,8 @@ void src_bpf__cost(const struct src_bpf *s, struct src_bpf_cost *ret)
 		c.run_ns = c.runs = 0;
 		bpf_add_cost(s->net->obj, &c);
 		bpf_engines_add_cost(s, &c);
+		if (s->tcp)
+			bpf_add_cost(s->tcp, &c);
 		if (s->sched)
 			bpf_add_cost(s->sched, &c);
 	}

@@ -13,6 +13,7 @@
 struct net_bpf;
 struct llama_bpf;
 struct zmq_bpf;
+struct tcp_bpf;
 
 /* The user-space probes of one process. */
 struct bpf_engine {
@@ -26,6 +27,8 @@ struct src_bpf {
 	struct net_bpf *net;
 	struct llama_bpf *llama;	/* NULL until an engine needs it */
 	struct zmq_bpf *zmq;		/* the same */
+	struct tcp_bpf *tcp_skel;	/* NULL: the kernel takes none of it */
+	struct bpf_object *tcp;		/* of it */
 	struct bpf_object *sched;	/* owned by struct host; NULL: none */
 	bool multi;			/* its programs are for multi-uprobe links */
 	struct bpf_link **links;	/* of the system-wide rows, by row; NULL where off */
@@ -53,6 +56,10 @@ int bpf_engine_load(struct src_bpf *s, uint16_t engine);
 void bpf_engines_add_cost(const struct src_bpf *s, struct src_bpf_cost *ret);	/* as bpf_add_cost() */
 void bpf_engines_detach(struct src_bpf *s, uint32_t tgid);	/* 0: all */
 void bpf_engines_close(struct src_bpf *s);
+
+/* bpf_tcp.c */
+void bpf_tcp_open(struct src_bpf *s);	/* what fails stands in row_errs */
+void bpf_tcp_close(struct src_bpf *s);
 
 /* bpf_poll.c */
 int bpf_ring_open(struct src_bpf *s);

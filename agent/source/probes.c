@@ -72,6 +72,15 @@ const struct probe probes[] = {
 	  PROBE_NET },
 	{ "zmq received", "zmq_recv_done", UR, TL_T1, VLLM, "zmq_msg_recv", "zmq", false, SECOND_WAY, 0,
 	  PROBE_NET },
+
+	{ "tcp transmit", "tcp_xmit", TP, TL_T0, 0, "net_dev_start_xmit", NULL, false,
+	  "when bytes leave that the kernel held back (Nagle, a full window)", 0, PROBE_TCP },
+	{ "tcp acknowledge", "tcp_ack", TP, TL_T0, 0, "tcp_probe", NULL, false,
+	  "which acknowledgement let bytes go, and when a slow reader had all", 0, PROBE_TCP },
+	{ "tcp retransmit", "tcp_again", TP, TL_T0, 0, "tcp_retransmit_skb", NULL, false,
+	  "what the network lost on the way to a client", 0, PROBE_TCP },
+	{ "tcp connect", "tcp_life", TP, TL_T0, 0, "inet_sock_set_state", NULL, false,
+	  "proxies on this host that begin to use an engine during a recording", 0, PROBE_TCP },
 };
 /* clang-format on */
 const size_t n_probes = sizeof(probes) / sizeof(probes[0]);

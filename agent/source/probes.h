@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum probe_family { PROBE_NET, PROBE_SCHED };	/* bpf/NAME.bpf.c; user-space rows: NET */
+enum probe_family { PROBE_NET, PROBE_SCHED, PROBE_TCP };	/* bpf/NAME.bpf.c; user-space rows: NET */
 enum probe_type { PROBE_TRACEPOINT, PROBE_BTF_TRACEPOINT, PROBE_UPROBE, PROBE_URETPROBE };
 
 /* Rows keep their place: bit i of tl_host.probes means row i. */

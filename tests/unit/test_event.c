@@ -55,6 +55,7 @@ static size_t size_of(enum tl_kind kind)
 	case TL_RAW_TCP_STATE: return sizeof(struct tl_raw_tcp_state);
 	case TL_RAW_PROC: return sizeof(struct tl_raw_proc);
 	case TL_RAW_IO_URING: return sizeof(struct tl_hdr);
+	case TL_RAW_TCP: return sizeof(struct tl_raw_tcp);
 	case TL_RAW_ZMQ: return sizeof(struct tl_raw_zmq);
 	case TL_RAW_LLAMA_STEP: return offsetof(struct tl_raw_llama_step, runs);
 	case TL_RAW_LLAMA_SEQ_RM: return sizeof(struct tl_raw_llama_seq_rm);
