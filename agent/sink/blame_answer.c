@@ -10,7 +10,8 @@
 
 /* Less is not worth a sentence: of gaps, of TTFTs, in all; and of gaps to open a report with. */
 enum { WORTH_GAPS_PCT = 2, WORTH_TTFT_PCT = 10, WORTH_NS = 5000000, OPENING_GAPS_PCT = 5 };
-enum { MIN_CHUNK = 64 };
+/* A second sentence: at least this part of the first one. Other mechanisms: if the first is not enough. */
+enum { SECOND_PART = 10, ENOUGH_PCT = 60, MIN_NEXT_PCT = 10, MAX_NEXT = 3, MIN_CHUNK = 64 };
 
 struct sentence {
 	char *buf;
@@ -191,10 +192,40 @@ static void append_advice(struct sentence *to, const struct model_view *v, const
 		append(to, "; %s", mechanism_advice((enum mechanism)mechanism));
 }
 
+/* "62 % of the time is ..." */
+static const char *const phrases[N_MECHANISMS] = {
+	[MECH_PREFILL] = "prefill of other requests in the same step",
+	[MECH_RECOMPUTE] = "computing again what a preemption threw away",
+	[MECH_PREEMPTED] = "being parked after a preemption",
+	[MECH_QUEUE] = "waiting in the queue behind others",
+	[MECH_STEP_WAIT] = "waiting for a step's end",
+	[MECH_LEFT_OUT] = "being left out of steps",
+	[MECH_HOST] = "the engine's thread, busy on its CPU",
+	[MECH_GIL] = "waiting for the GIL or a lock",
+	[MECH_COMPILE] = "first use: compiling, loading",
+	[MECH_GRAMMAR] = "grammars of structured output",
+	[MECH_THROTTLED] = "a CPU quota that was used up",
+	[MECH_RUN_QUEUE] = "waiting for a CPU",
+	[MECH_PAGE_FAULT] = "waiting for the disk",
+	[MECH_GRAPH_MISS] = "CUDA graph misses",
+	[MECH_PADDING] = "batches padded to a captured graph",
+	[MECH_COLLECTIVE] = "waiting for a late rank",
+	[MECH_NEIGHBOUR] = "a neighbour on the GPU",
+	[MECH_CLOCK] = "a lowered GPU clock",
+	[MECH_EVENT_LOOP] = "the front end's event loop, blocked",
+	[MECH_METRICS] = "metrics scrapes on the event loop",
+	[MECH_DETOKENIZER] = "a saturated detokenizer",
+	[MECH_APP_BUFFER] = "chunks held inside the server process",
+	[MECH_NAGLE] = "small writes held by the kernel (Nagle, cork)",
+	[MECH_SLOW_CLIENT] = "clients that read slowly",
+	[MECH_PROXY_BUFFER] = "chunks held by a proxy",
+	[MECH_NETWORK] = "the network: lost segments, congestion",
+	[MECH_BEFORE_HOST] = "what passed before the first byte came to this host",
+};
+
 static const char *phrase(int mechanism)
 {
-	return mechanism == MECH_PREFILL ? "prefill of other requests in the same step"
-					 : mechanism_labels[mechanism];
+	return phrases[mechanism] ? phrases[mechanism] : mechanism_labels[mechanism];
 }
 
 static unsigned int pct(uint64_t part, uint64_t all)
@@ -202,8 +233,28 @@ static unsigned int pct(uint64_t part, uint64_t all)
 	return all ? (unsigned int)(100.0 * (double)part / (double)all + 0.5) : 0;
 }
 
+/* ". Then waiting for a CPU (25 %), a CPU quota that was used up (20 %)": if the first is not all. */
+static void append_next(struct sentence *to, const struct blame_sum *s, enum side side, int first)
+{
+	uint8_t order[N_MECHANISMS];
+	size_t n = blame_sum__order(s, order), named = 0;
+	uint64_t above = above_ns(s, side);
+
+	if (pct(row_ns(s, first, side), above) >= ENOUGH_PCT)
+		return;
+	for (size_t i = 0; i < n && named < MAX_NEXT; i++) {
+		unsigned int p = pct(row_ns(s, order[i], side), above);
+
+		if (order[i] == first || order[i] == MECH_LOST || p < MIN_NEXT_PCT)
+			continue;
+		append(to, "%s%s (%u %%)", named ? ", " : ". Then ", phrase(order[i]), p);
+		named++;
+	}
+}
+
+/* `said`: the sentence before was on this mechanism, with the same advice; N_MECHANISMS: on none. */
 static int append_side(struct sentence *to, const struct model_view *v, const struct blame_sum *s,
-		       enum side side)
+		       enum side side, int said)
 {
 	int m = largest_mechanism(s, side), err;
 	uint64_t ns = row_ns(s, m, side), above = above_ns(s, side);
@@ -213,8 +264,13 @@ static int append_side(struct sentence *to, const struct model_view *v, const st
 	       to->at ? " " : "", pct(ns, above),
 	       side == SIDE_GAPS ? "between tokens" : "before first tokens", units_ns(total, above),
 	       pct(above, all_ns(s, side)), units_ns(all, all_ns(s, side)), phrase(m));
+	if (said == m) {
+		append(to, ", too.");
+		return 0;
+	}
 	err = append_culprit(to, v, s, m, side == SIDE_GAPS ? IN_GAPS : IN_TTFTS);
 	append_advice(to, v, s, m);
+	append_next(to, s, side, m);
 	append(to, ".");
 	return err;
 }
@@ -274,7 +330,7 @@ static int worth_it(const struct blame_sum *s, uint64_t gaps_pct, enum side ret[
 
 	if (is_worth_it(s, first, gaps_pct))
 		ret[n++] = first;
-	if (is_worth_it(s, second, gaps_pct))
+	if (is_worth_it(s, second, gaps_pct) && SECOND_PART * above_ns(s, second) >= above_ns(s, first))
 		ret[n++] = second;
 	return n;
 }
@@ -285,7 +341,7 @@ int blame_opening(const struct model_view *v, const struct blame_sum *s, char *b
 	enum side sides[2];
 
 	buf[0] = '\0';
-	return worth_it(s, OPENING_GAPS_PCT, sides) ? append_side(&to, v, s, sides[0]) : 0;
+	return worth_it(s, OPENING_GAPS_PCT, sides) ? append_side(&to, v, s, sides[0], N_MECHANISMS) : 0;
 }
 
 int blame_answer(const struct model_view *v, const struct blame_sum *s, enum mechanism mechanism,
@@ -300,7 +356,8 @@ int blame_answer(const struct model_view *v, const struct blame_sum *s, enum mec
 		return append_mechanism(&to, v, s, (int)mechanism);
 	n = worth_it(s, WORTH_GAPS_PCT, sides);
 	for (int i = 0; i < n && !err; i++)
-		err = append_side(&to, v, s, sides[i]);
+		err = append_side(&to, v, s, sides[i],
+				  i ? largest_mechanism(s, sides[0]) : N_MECHANISMS);
 	if (!n)
 		append_nothing(&to, s);
 	if (s->n_gaps && !s->n_learnt)

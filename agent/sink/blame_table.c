@@ -52,10 +52,11 @@ static int write_mechanism(struct page *p, const struct blame_text *t, uint8_t m
 
 	if (n < 0)
 		return (int)n;
-	snprintf(share, sizeof(share), "%u %%", pct(both(r), s->excess_ns + s->ttft_excess_ns));
+	snprintf(share, sizeof(share), "%u %%",
+		 pct(both(r), s->excess_ns + s->ttft_excess_ns - both(&s->by_mechanism[MECH_LOST])));
 	page__style(p, m >= MECH_LOST ? STYLE_BAD : STYLE_PLAIN);
 	fprintf(p->out, "%-*s%9s%7s", MECHANISM_COLUMNS, mechanism_labels[m],
-		cell_ms(ms, (int64_t)both(r)), share);
+		cell_ms(ms, (int64_t)both(r)), m == MECH_LOST ? "-" : share);
 	if (p->width >= WIDE) {
 		fprintf(p->out, "%9s", r->ns ? cell_ms(ms, (int64_t)r->ns) : "-");
 		fprintf(p->out, "%9s", r->ttft_ns ? cell_ms(ms, (int64_t)r->ttft_ns) : "-");

@@ -116,7 +116,7 @@ const char *culprit_text(const struct model_view *v, const struct culprit *c, ch
 		break;
 	case WHO_CLIENT:
 		if (c->name[0] && c->id)
-			snprintf(buf, size, "%s at port %u", brief, c->id);
+			snprintf(buf, size, "client at port %u (%s)", c->id, brief);
 		else if (c->id)
 			snprintf(buf, size, "client at port %u", c->id);
 		else

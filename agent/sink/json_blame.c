@@ -142,8 +142,9 @@ static void write_mechanism(struct jsonw *w, const struct blame_sum *s, uint8_t 
 	json_known_count(w, "gaps", r->n_gaps);
 	json_known_count(w, "victims", r->n_victims);
 	write_share(w, "share_pct", both(r), s->gaps_ns + s->ttfts_ns, true);
-	write_share(w, "above_pct", both(r), s->excess_ns + s->ttft_excess_ns,
-		    !mechanism_is_own((enum mechanism)m));
+	write_share(w, "above_pct", both(r),
+		    s->excess_ns + s->ttft_excess_ns - both(&s->by_mechanism[MECH_LOST]),
+		    !mechanism_is_own((enum mechanism)m) && m != MECH_LOST);
 	jsonw__end_object(w);
 }
 

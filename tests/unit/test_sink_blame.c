@@ -245,7 +245,7 @@ static void test_blame__names_every_kind_of_culprit(void **state)
 		{ WHO_DEVICE, 1, "", "GPU 1", "GPU 1" },
 		{ WHO_RANK, 2, "worker", "rank 2 (worker)", "rank 2" },
 		{ WHO_CLIENT, 5000, "", "client at port 5000", ":5000" },
-		{ WHO_CLIENT, 5000, "bench", "bench at port 5000", "bench" },
+		{ WHO_CLIENT, 5000, "bench", "client at port 5000 (bench)", "bench" },
 		{ WHO_CLIENT, 0, "", "client", "client" },
 		{ WHO_NETWORK, 0, "", "network", "network" },
 		{ N_CULPRIT_TYPES, 0, "", "?", "?" },
@@ -320,8 +320,48 @@ static void test_blame__first_tokens_have_a_sentence(void **state)
 	f->reqs[1].body_bytes = 1040000;
 	text = all_of(f, 1000);
 	assert_begins(text, "100 % of the time above baseline before first tokens (380 ms, that is 95 % of "
-			    "400 ms) is front end's event loop blocked; worst culprit r2 (1.04 MB of body, "
+			    "400 ms) is the front end's event loop, blocked; worst culprit r2 (1.04 MB of body, "
 			    "HTTP 400): 380 ms on 1 request; tokenize off the event loop");
+	free(text);
+}
+
+static void test_blame__the_same_advice_once(void **state)
+{
+	struct fake *f = *state;
+	char *text;
+
+	streamed(f, 40, 2, 900, 1000);
+	fake_part_by(fake_gap(0, 0, 20, 5), MECH_EVENT_LOOP, 380, WHO_THREAD, 7, "uvicorn");
+	fake_part_by(fake_gap(0, 1, 20, 5), MECH_EVENT_LOOP, 95, WHO_THREAD, 7, "uvicorn");
+	text = all_of(f, 1000);
+	assert_begins(text, "100 % of the time above baseline before first tokens (380 ms, that is 100 % of "
+			    "380 ms) is the front end's event loop, blocked; worst culprit uvicorn (tid 7): "
+			    "380 ms on 1 request; tokenize off the event loop or run more API processes; "
+			    "limit the size of prompts at the gateway. 100 % of the time above baseline "
+			    "between tokens (95.0 ms, that is 100 % of 95.0 ms) is the front end's event "
+			    "loop, blocked, too.\n");
+	free(text);
+}
+
+static void test_blame__several_mechanisms(void **state)
+{
+	struct fake *f = *state;
+	struct gap *g;
+	char *text;
+
+	streamed(f, 40, 2, 900, 1000);
+	g = fake_gap(0, 1, 20, 5);
+	fake_part(g, MECH_GC, 50);
+	fake_part(g, MECH_RUN_QUEUE, 30);
+	fake_part(g, MECH_UNEXPLAINED, 15);
+	fake_part(g, MECH_GIL, 5);
+	fake_part(g, MECH_LOST, 500);
+	fake_part(fake_gap(0, 0, 20, 5), MECH_QUEUE, 9); /* less than a tenth: no sentence */
+	text = all_of(f, 1000);
+	assert_begins(text, "50 % of the time above baseline between tokens (100 ms, that is 17 % of 600 ms) "
+			    "is garbage collection; freeze what is there after the start (gc.freeze()), or "
+			    "collect less often. Then waiting for a CPU (30 %), unexplained (15 %).\n");
+	assert_has(text, "events lost                          500      -      500 ");
 	free(text);
 }
 
@@ -340,7 +380,7 @@ static void test_blame__when_nobody_is_to_blame(void **state)
 	fake_blame.n_learnt = 0;
 	text = all_of(f, 1000);
 	assert_begins(text, "Nobody slowed anybody worth naming: 99.8 % of the time between tokens is what "
-			    "they take undisturbed; most of the rest is wait for a CPU (2.50 ms). Too few "
+			    "they take undisturbed; most of the rest is waiting for a CPU (2.50 ms). Too few "
 			    "undisturbed steps to "
 			    "learn what is usual: only what left evidence is blamed.\n");
 	free(text);
@@ -372,7 +412,7 @@ static void test_blame__one_mechanism(void **state)
 
 	long_prefill(*state);
 	text = render(*state, &t, &(struct text_opts){ .width = 1000 });
-	assert_begins(text, "wait for a step's end: 15.0 ms before first tokens of 1 request; worst culprit r1 "
+	assert_begins(text, "waiting for a step's end: 15.0 ms before first tokens of 1 request; worst culprit r1 "
 			    "(40 tokens): 15.0 ms on 1 request; shorter steps bound it");
 	assert_lacks(text, "\nr1      r3 ");
 	free(text);
@@ -455,6 +495,8 @@ int main(void)
 		T(test_blame__says_what_is_unknown),
 		T(test_blame__root_and_provenance),
 		T(test_blame__first_tokens_have_a_sentence),
+		T(test_blame__the_same_advice_once),
+		T(test_blame__several_mechanisms),
 		T(test_blame__when_nobody_is_to_blame),
 		T(test_blame__one_request),
 		T(test_blame__one_mechanism),
