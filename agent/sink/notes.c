@@ -391,5 +391,5 @@ void notes_each(const struct model_view *v, const struct summary *s, note_fn fn,
 	note_requests(v, s, &c, &to);
 	note_steps(v, s, &c, &to);
 	note_schedulers(v, &to);
-	note_gpus(v, &to);
+	note_health(v, &to);
 }

@@ -18,7 +18,7 @@ static inline double ms_since(const struct model_view *v, uint64_t ns)
 	return ns > v->t0_ns ? (double)(ns - v->t0_ns) / 1e6 : 0;
 }
 
-/* notes_gpu.c */
-void note_gpus(const struct model_view *v, const struct say *to);
+/* notes_health.c */
+void note_health(const struct model_view *v, const struct say *to);
 
 #endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sentences on the evidence: collection that failed, a rank that never came, links at their limit. */
+#include "base/units.h"
+#include "model/health.h"
+#include "sink/notes_priv.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static const char *const level_names[] = {
+	[TL_GPU_OFF] = "nothing", [TL_GPU_LAUNCHES] = "launches only",
+	[TL_GPU_GRAPH] = "records of graphs", [TL_GPU_KERNELS] = "records of kernels",
+};
+
+static const char *level_name(uint16_t level)
+{
+	return level < ARRAY_SIZE(level_names) ? level_names[level] : "another level";
+}
+
+/* No record is no idleness. */
+static void note_records(const struct model_view *v, const struct health_note *n, const struct say *to)
+{
+	double from = ms_since(v, n->t0_ns), until = ms_since(v, n->t1_ns);
+	const char *left = level_name(n->to_level);
+
+	switch ((enum health_kind)n->kind) {
+	case HEALTH_GPU_BROKEN:
+		say(to,
+		    "collection broken: pid %u made %" PRIu64 " GPU launches between %.1f and %.1f ms, and "
+		    "no record came; what the GPU did then is not known",
+		    n->tgid, n->n, from, until);
+		return;
+	case HEALTH_GPU_BAD_STAMPS:
+		say(to,
+		    "%" PRIu64 " of %" PRIu64 " GPU records of pid %u had impossible time stamps and were "
+		    "dropped, from %.1f ms on; those before are kept, since %.1f ms: %s",
+		    n->n, n->of, n->tgid, from, until, left);
+		return;
+	case HEALTH_GPU_BUSY:
+		say(to,
+		    "%.32s has the GPU records of pid %u: since %.1f ms %s; sockets, CPU and steps are "
+		    "complete",
+		    n->holder[0] ? n->holder : "another tool", n->tgid, from, left);
+		return;
+	case HEALTH_GPU_BUDGET:
+		say(to,
+		    "TAINTED: observing the GPU cost pid %u %.0f %% of its speed between %.1f and %.1f ms; "
+		    "since then %s",
+		    n->tgid, n->ppm / 1e4, from, until, left);
+		return;
+	case HEALTH_GPU_DROPPED:
+		say(to, "%" PRIu64 " of %" PRIu64 " GPU records of pid %u were lost between %.1f and %.1f ms",
+		    n->n, n->of, n->tgid, from, until);
+		return;
+	default:
+		say(to, "GPU of pid %u: since %.1f ms %s", n->tgid, until, left);
+	}
+}
+
+static const char *list_of(uint64_t ranks, char *buf, size_t size)
+{
+	size_t n = 0;
+
+	buf[0] = '\0';
+	for (int i = 0; i < 64 && n + 8 < size; i++)
+		if (ranks >> i & 1)
+			n += (size_t)snprintf(buf + n, size - n, "%s%d", n ? ", " : "", i);
+	return buf;
+}
+
+static void note_hang(const struct model_view *v, const struct health_note *n, const struct say *to)
+{
+	char away[80], here[80];
+
+	say(to,
+	    "HANG: rank %s never entered the collective in which rank %s %s been for %.1f s, since %.1f ms",
+	    list_of(n->missing, away, sizeof(away)), list_of(n->waiting, here, sizeof(here)),
+	    __builtin_popcountll(n->waiting) == 1 ? "has" : "have", (n->t1_ns - n->t0_ns) / 1e9,
+	    ms_since(v, n->t0_ns));
+}
+
+static void note_one(const struct model_view *v, const struct health_note *n, const struct say *to)
+{
+	char by[UNITS_LEN];
+
+	switch ((enum health_kind)n->kind) {
+	case HEALTH_HANG:
+		note_hang(v, n, to);
+		return;
+	case HEALTH_COMMUNICATION:
+		say(to,
+		    "bound by communication: collectives take %.0f of %.0f ms of a step on all %u ranks alike, "
+		    "no rank is late",
+		    n->collective_ns / 1e6, n->step_ns / 1e6, n->n_ranks);
+		return;
+	case HEALTH_CLOCK_STEP:
+		say(to,
+		    "the realtime clock was set %s by %s between %.1f and %.1f ms: no interval is concerned, "
+		    "times of day are",
+		    n->jump_ns < 0 ? "back" : "forward",
+		    units_ns(by, n->jump_ns < 0 ? -(uint64_t)n->jump_ns : (uint64_t)n->jump_ns),
+		    ms_since(v, n->t0_ns), ms_since(v, n->t1_ns));
+		return;
+	case HEALTH_NOT_KEPT:
+		say(to, "%" PRIu64 " pieces of evidence were not kept: a table was full", n->n);
+		return;
+	default:
+		note_records(v, n, to);
+	}
+}
+
+void note_health(const struct model_view *v, const struct say *to)
+{
+	struct health h;
+
+	if (health_notes(v, &h))
+		return;
+	for (size_t i = 0; i < h.n; i++)
+		note_one(v, &h.v[i], to);
+	if (h.n_not_kept)
+		say(to, "%" PRIu64 " more notes on the evidence are left out", h.n_not_kept);
+}
