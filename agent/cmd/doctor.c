@@ -265,11 +265,15 @@ static int ask_vllm(struct doctor *d)
 static int ask_target(struct doctor *d)
 {
 	uint16_t engine = d->target.id.engine;
+	int err = engine == TL_ENGINE_VLLM ? ask_vllm(d) : 0;
+	pid_t probed = d->wire_engine ? (pid_t)d->wire_engine : d->pid;
 
-	d->check_err = probe_check(engine ? d->pid : 0, engine, say_probe, d->outcomes);
+	if (err)
+		return err;
+	d->check_err = probe_check(engine ? probed : 0, engine, say_probe, d->outcomes);
 	d->t0 = d->check_err >= 0 && has_t0(d->outcomes);
 	d->t1 = d->t0 && wants_t1(&d->target) && has_steps(d->outcomes, NULL);
-	return engine == TL_ENGINE_VLLM ? ask_vllm(d) : 0;
+	return 0;
 }
 
 static int ask_host(struct doctor *d)

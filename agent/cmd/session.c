@@ -5,6 +5,7 @@
 #include "base/map.h"
 #include "base/str.h"
 #include "cmd/log.h"
+#include "cmd/refuse.h"
 #include "cmd/vllm_server.h"
 #include "cmd/vllm_wires.h"
 #include "engine/pipeline.h"
@@ -193,9 +194,10 @@ static int add_target(struct session *s, const struct discovery *d, const struct
 	if (s->opts.bpf.tiers & TL_T1 && f->id.engine != TL_ENGINE_VLLM)
 		src_bpf__attach_engine(s->bpf, f->facts.pid, f->id.engine, on_probe, &rep);
 	by_probes = s->opts.bpf.tiers & TL_T1 && vllm_wires_probe(s->bpf, f, &why);
-	if (why)
-		log_info("pid %u: its wire by %s: %s", f->facts.pid,
-			 by_probes ? "probes on libzmq" : "system calls", why);
+	if (by_probes)
+		log_info("pid %u: its wire by probes on libzmq: %s", f->facts.pid, why);
+	else if (why)
+		log_warn("pid %u: %s", f->facts.pid, why);
 	if (rep.steps || by_probes)
 		ev.tiers |= TL_T1;
 	/* Last: from one moment on its sockets and its steps are seen, not one before the other. */
@@ -204,6 +206,8 @@ static int add_target(struct session *s, const struct discovery *d, const struct
 		err = src_bpf__add_target_mode(s->bpf, f->facts.pid,
 					       by_probes ? TL_TARGET_QUIET : mode_of(&f->id));
 	else
+		ev.tiers = 0;
+	if (!by_probes && src_bpf__is_blind(s->bpf))
 		ev.tiers = 0;
 	if (err < 0)
 		return err;
@@ -439,7 +443,8 @@ int session__open(const struct session_opts *opts, struct session **ret)
 	s->pipe = pipeline__new(NULL, &s->opts.out);
 	if (!s->targets || !s->pipe)
 		goto fail;
-	err = src_bpf__open(&s->opts.bpf, &s->bpf, &why);
+	s->opts.bpf.refuse = refused_rows();
+	err = vllm_wires_open(&s->opts.bpf, &s->bpf, &why);
 	if (err) {
 		log_error("cannot capture: %s", why);
 		goto fail;

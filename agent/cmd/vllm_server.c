@@ -30,6 +30,7 @@ bool vllm_server_look(const struct discovery *d, uint32_t server, struct vllm_se
 		s.n_api += has_role(f, "api");
 		s.rust |= has_role(f, "front");
 		s.n_engines += has_role(f, "engine-core");
+		s.uring |= has_role(f, "engine-core") && f->facts.uses_io_uring;
 		if (has_role(f, "engine-core") && !s.engine)
 			s.engine = f->facts.pid;
 	}
@@ -55,6 +56,15 @@ static int check_steps(const struct vllm_server *s, struct check_list *list)
 			 "no engine process here: it runs inside this one "
 			 "(VLLM_ENABLE_V1_MULTIPROCESSING=0) or on another host, or is not up yet; "
 			 "lost: steps, queue, prefill");
+}
+
+/* How, in the words of doctor's table of probes. */
+static int check_wire(const struct vllm_server *s, struct check_list *list)
+{
+	if (!s->uring)
+		return 0;
+	return check_add(list, "io_uring", CHECK_INFO,
+			 "its engine has one, so its wire is seen by probes on libzmq, not by system calls");
 }
 
 static int check_other_hosts(const struct vllm_server *s, struct check_list *list)
@@ -124,6 +134,8 @@ int vllm_server_checks(const struct vllm_server *s, struct check_list *ret)
 {
 	int err = check_steps(s, ret);
 
+	if (!err)
+		err = check_wire(s, ret);
 	if (!err)
 		err = check_other_hosts(s, ret);
 	if (!err && s->n_engines)

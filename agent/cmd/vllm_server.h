@@ -10,6 +10,7 @@ struct vllm_server {
 	uint32_t server;	/* its first process */
 	uint32_t engine;	/* an EngineCore of it, 0: there is none here */
 	size_t n_engines, n_api;
+	bool uring;		/* an EngineCore of it has an io_uring */
 	bool rust;		/* its front end is vllm-rs */
 	uint32_t step_tokens;	/* 0: not said */
 	struct vllm_options options;

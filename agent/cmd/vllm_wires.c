@@ -52,10 +52,12 @@ int vllm_wires_mark(struct src_bpf *bpf, const struct discovery *d)
 /* ---- the second way ---- */
 
 /* Why system calls do not do, NULL: they do. */
-static const char *why_probes(const struct found *f)
+static const char *why_probes(const struct src_bpf *bpf, const struct found *f)
 {
 	const char *asked = getenv("TL_WIRE");
 
+	if (src_bpf__is_blind(bpf))
+		return "system calls cannot be probed here";
 	if (asked && !strcmp(asked, "zmq"))
 		return "TL_WIRE=zmq asks for it";
 	if (asked && !strcmp(asked, "syscalls"))
@@ -63,6 +65,35 @@ static const char *why_probes(const struct found *f)
 	if (f->facts.uses_io_uring)
 		return "it uses an io_uring, which could hide what it sends";
 	return NULL;
+}
+
+static bool an_engine_runs(void)
+{
+	struct discovery d;
+	bool any = false;
+
+	if (discover(&d))
+		return false;
+	for (size_t i = 0; i < d.n; i++)
+		any |= is_core(&d.found[i]);
+	discovery__free(&d);
+	return any;
+}
+
+int vllm_wires_open(const struct src_bpf_opts *opts, struct src_bpf **ret, const char **ret_why)
+{
+	struct src_bpf_opts blind = *opts;
+	int err = src_bpf__open(opts, ret, ret_why);
+	const char *why_not;
+
+	if (!err || err == -EPERM || err == -ENOMEM || !(opts->tiers & TL_T1) || !an_engine_runs())
+		return err;
+	blind.blind = true;
+	if (src_bpf__open(&blind, ret, &why_not))
+		return err;
+	log_warn("system calls cannot be probed here, so no requests are seen; steps of vLLM's engines are, by "
+		 "probes on libzmq in them: %s", *ret_why);
+	return 0;
 }
 
 static void on_probe(void *ctx, const char *probe, int err, const char *reason)
@@ -85,12 +116,14 @@ bool vllm_wires_probe(struct src_bpf *bpf, const struct found *f, const char **r
 {
 	uint32_t pid = f->facts.pid;
 
-	*ret_why = is_core(f) ? why_probes(f) : NULL;
+	*ret_why = is_core(f) ? why_probes(bpf, f) : NULL;
 	if (!*ret_why)
 		return false;
 	if (src_bpf__attach_engine(bpf, pid, TL_ENGINE_VLLM, on_probe, &pid) == n_rows())
 		return true;
 	src_bpf__detach_engine(bpf, pid);
-	*ret_why = "libzmq's functions zmq_msg_send and zmq_msg_recv cannot be probed in it";
+	*ret_why = src_bpf__is_blind(bpf) ?
+		"libzmq cannot be probed in it (-v says why), nor system calls: nothing of it is seen" :
+		"libzmq cannot be probed in it (-v says why): its system calls are watched instead";
 	return false;
 }

@@ -7,6 +7,12 @@
 #include "source/bpf.h"
 #include "source/discover.h"
 
+/*
+ * src_bpf__open(); but where system calls cannot be probed and an engine of vLLM runs, without them: of
+ * the engines that vllm_wires_probe() takes steps are seen, of servers nothing. Says so.
+ */
+int vllm_wires_open(const struct src_bpf_opts *opts, struct src_bpf **ret, const char **ret_why);
+
 /* Marks the TCP connections that exist between front ends and engines of this host. Unix sockets need no
  * mark, and connections made later show themselves. Returns how many there are, or -ENOMEM. */
 int vllm_wires_mark(struct src_bpf *bpf, const struct discovery *d);

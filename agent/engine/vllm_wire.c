@@ -132,15 +132,15 @@ static int feed_bytes(struct zmtp *z, const struct tl_raw_net *e)
 	return err;
 }
 
-static int on_hole(struct vllm *v, struct zmtp *z, const struct tl_raw_net *e, uint32_t missing)
+/* Something of the socket at hand was not seen since its last event. */
+static void say_lost(struct vllm *v, const struct tl_hdr *e)
 {
 	struct tl_lost ev = {
-		.hdr = { sizeof(ev), TL_LOST, 0, e->hdr.tgid, e->hdr.tid, v->now_ns },
-		.n = 1, .since_ns = v->sock->last_ns, .where = TL_LOST_PARSER, .what = TL_RAW_NET,
+		.hdr = { sizeof(ev), TL_LOST, 0, e->tgid, e->tid, v->now_ns },
+		.n = 1, .since_ns = v->sock->last_ns, .where = TL_LOST_PARSER, .what = e->kind,
 	};
 
 	vllm_emit(v, &ev.hdr);
-	return zmtp__gap(z, missing);
 }
 
 void vllm_net(struct vllm *v, const struct tl_raw_net *e)
@@ -153,8 +153,10 @@ void vllm_net(struct vllm *v, const struct tl_raw_net *e)
 		return;
 	v->sock->tcp = e->family != AF_UNIX_;
 	missing = stream_pos_unseen(&v->sock->pos[v->out_dir], e);
-	if (missing)
-		err = on_hole(v, z, e, missing);
+	if (missing) {
+		say_lost(v, &e->hdr);
+		err = zmtp__gap(z, missing);
+	}
 	v->sock->last_ns = v->now_ns;
 	if (feed_bytes(z, e) == -EPROTO || err == -EPROTO)
 		vsched__lost(&v->engines[v->engine].sched);
@@ -176,10 +178,12 @@ void vllm_zmq(struct vllm *v, const struct tl_raw_zmq *e)
 		return;
 	if (e->unknown) {
 		v->counts.bad_messages++;
+		say_lost(v, &e->hdr);
 		zmtp__resync(z);
 		vsched__lost(&v->engines[v->engine].sched);
 		return;
 	}
+	v->sock->last_ns = v->now_ns;
 	if (zmtp__frame(z, e->has_more, e->total, e->data, e->head) == -ENOMEM)
 		v->err = -ENOMEM;
 }

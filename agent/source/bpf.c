@@ -75,26 +75,40 @@ static int try_load(struct src_bpf *s, uint64_t rows)
 	return err;
 }
 
+static bool is_needed(const struct src_bpf *s, size_t row)
+{
+	return probes[row].required && !s->opts.blind;
+}
+
 /* Loads the programs of all system-wide rows; if that fails, of those that can be loaded one by one. */
 static int load_net(struct src_bpf *s)
 {
 	uint64_t rows = 0;
 	int err;
 
-	for (size_t i = 0; i < n_probes; i++)
-		rows |= (uint64_t)system_wide(&probes[i]) << i;
+	for (size_t i = 0; i < n_probes; i++) {
+		if (!system_wide(&probes[i]))
+			continue;
+		rows |= 1ull << i;
+		if (!(s->opts.refuse >> i & 1))
+			continue;
+		if (is_needed(s, i))
+			return -EINVAL;
+		s->row_errs[i] = -EINVAL;
+		rows &= ~(1ull << i);
+	}
 	err = try_load(s, rows);
 	if (!err || err == -EPERM || err == -ENOMEM)
 		return err;
 	for (size_t i = 0; i < n_probes; i++) {
-		if (!system_wide(&probes[i]))
+		if (!(rows >> i & 1))
 			continue;
 		s->row_errs[i] = try_load(s, 1ull << i);
 		net_bpf__destroy(s->net);
 		s->net = NULL;
 		if (!s->row_errs[i])
 			continue;
-		if (probes[i].required)
+		if (is_needed(s, i))
 			return s->row_errs[i];
 		rows &= ~(1ull << i);
 	}
@@ -114,7 +128,7 @@ static int attach_net(struct src_bpf *s)
 			s->on |= 1ull << i;
 		else
 			s->row_errs[i] = -errno;
-		if (s->row_errs[i] && probes[i].required)
+		if (s->row_errs[i] && is_needed(s, i))
 			return s->row_errs[i];
 	}
 	return 0;
@@ -307,6 +321,14 @@ void src_bpf__cost(const struct src_bpf *s, struct src_bpf_cost *ret)
 			bpf_add_cost(s->sched, &c);
 	}
 	*ret = c;
+}
+
+bool src_bpf__is_blind(const struct src_bpf *s)
+{
+	for (size_t i = 0; i < n_probes; i++)
+		if (probes[i].required && system_wide(&probes[i]) && !(s->on >> i & 1))
+			return true;
+	return false;
 }
 
 uint64_t src_bpf__probes(const struct src_bpf *s)

@@ -16,6 +16,10 @@ struct src_bpf_opts {
 	uint32_t tiers;		/* enum tl_tier bits allowed; 0: all */
 	bool kernel_stats;	/* let the kernel time every run of every program (bpf_stats): exact, but
 				 * all processes of the host pay for it. For benchmarks */
+	bool blind;		/* do without system calls, if they cannot be probed: only probes in processes
+				 * show something then */
+	uint64_t refuse;	/* bit i: leave row i of the probe table out, as a kernel that refuses it would.
+				 * For tests */
 };
 
 struct src_bpf;
@@ -58,6 +62,7 @@ struct src_bpf_cost {
 	uint64_t lost;
 };
 void src_bpf__cost(const struct src_bpf *s, struct src_bpf_cost *ret);
+bool src_bpf__is_blind(const struct src_bpf *s);	/* system calls are not seen (opts.blind) */
 uint64_t src_bpf__probes(const struct src_bpf *s);	/* bit i: row i of the probe table is on */
 
 #endif

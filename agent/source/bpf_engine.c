@@ -143,6 +143,8 @@ static int attach_row(struct src_bpf *s, const struct sites *sites, size_t row, 
 		say(ctx, probes[row].name, -ENOENT, reason);
 		return 0;
 	}
+	if (s->opts.refuse >> row & 1)
+		err = -EINVAL;
 	for (size_t i = 0; i < sites->n && !err; i++) {
 		if (sites->sites[i].row == row)
 			err = attach_site(s, &sites->sites[i], e);

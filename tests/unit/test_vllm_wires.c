@@ -117,6 +117,7 @@ static void test_frames__of_a_layout_that_is_not_known(void **state)
 	assert_int_equal(vllm__feed(f->v, &e.hdr), 0);
 	vllm__counts(f->v, &counts);
 	assert_int_equal(counts.bad_messages, 1);
+	assert_int_equal(f->log.n_kind[TL_LOST], 1);
 	add(f, "a", 20);
 	answer(f, true, OUT, "a", stats(1, 0, 1, 0, 0), 0);
 	assert_int_equal(f->log.n_kind[TL_STEP], 1);
