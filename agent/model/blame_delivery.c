@@ -6,7 +6,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { MAX_SAMPLES = 1 << 19, MIN_OF_ANSWER = 8, TINY_NS = 20000, LATE_NS = 1000000 };
+enum { MAX_SAMPLES = 1 << 19, MIN_OF_ANSWER = 8, MIN_PAIRS = 8,
+       TINY_NS = 20000, LATE_NS = 1000000 };
 
 struct sample {
 	uint64_t ns;
@@ -98,6 +99,8 @@ static int learn(struct blame *b, const struct sample *v, size_t n)
 	for (size_t i = 0; i < n; i++)
 		if (v[i].differs_us != UINT32_MAX)
 			ns[n_pairs++] = 1000ull * v[i].differs_us;
+	if (n_pairs < MIN_PAIRS)
+		n_pairs = 0;
 	u->err_ns = n_pairs ? pct_u64(ns, n_pairs, 500) : 0;
 	for (size_t i = 0; i < n; i++)
 		ns[i] = v[i].ns;

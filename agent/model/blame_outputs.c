@@ -125,8 +125,12 @@ static int answer_on_wire(struct blame *b, const struct rec_request *r, struct a
 		return err;
 	a.side = GAP_WIRE;
 	a.n = least(a.n, n);
-	for (size_t i = 0; i < a.n; i++)
-		b->outputs[i].written_ns = b->outputs[i].made_ns + b->numbers[i];
+	for (size_t i = 0; i < a.n; i++) {
+		struct output *o = &b->outputs[i];
+
+		o->written_ns = o->made_ns + b->numbers[i];
+		o->made_ns = least(o->made_ns, o->written_ns);	/* a damaged recording */
+	}
 	find_chunks(b, r, &a, exact);
 	delivery_of(b, r->engine, &a);
 	a.bunched = is_bunched(b, &a);

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From the engine's outputs to the wire, answers of other kinds, and times to the first token. */
+#include "blame_help.h"
+
+/* ---- delivery ---- */
+
+static void steps_written_late(struct fake *f, size_t n, double ms, double late_ms)
+{
+	double at = f->v.n_steps ? (double)(f->steps[f->v.n_steps - 1].t1_ns - fake_ns(0)) / 1e6 : 0;
+
+	for (size_t i = 0; i < n; i++, at += ms) {
+		fake_step(f, at, at + ms);
+		fake_member(f, 0, 'd', 1);
+		write_at(f, 0, at + ms + late_ms);
+	}
+}
+
+static void test_blame__usual_delivery_is_no_gap(void **state)
+{
+	struct told *t = *state;
+
+	begin(t->f, 1);
+	steps_written_late(t->f, 40, 20, 8);
+	explain(t, 0);
+	for (size_t i = 1; i < t->n; i++) {
+		assert_int_equal(t->gaps[i].usual_ns, MS(20));
+		assert_int_equal(of(&t->gaps[i], MECH_OWN_DELIVERY), MS(8));
+		assert_int_equal(of(&t->gaps[i], MECH_OWN_DECODE), MS(12));
+	}
+}
+
+static void test_blame__late_write(void **state)
+{
+	struct told *t = *state;
+	const struct gap *g;
+
+	begin(t->f, 1);
+	steps_written_late(t->f, 40, 20, 1);
+	steps_written_late(t->f, 1, 20, 15);
+	steps_written_late(t->f, 10, 20, 1);
+	explain(t, 0);
+	g = odd(t, 0);
+	assert_int_equal(g->t1_ns - g->t0_ns, MS(34));
+	assert_int_equal(of(g, MECH_UNEXPLAINED), MS(14));
+	assert_null(odd(t, 1));
+	assert_int_equal(of(g + 1, MECH_UNEXPLAINED), 0);	/* shorter by that */
+	assert_int_equal((g + 1)->t1_ns - (g + 1)->t0_ns, MS(6));
+}
+
+/* Two answers, served one after the other, 90 each; the engine needs 39. */
+static void test_blame__served_one_after_the_other(void **state)
+{
+	struct told *t = *state;
+	struct fake *f = t->f;
+	double written = 20;
+
+	begin(f, 2);
+	for (int i = 0; i < 20; i++) {
+		double end = 20 + 39 * (i + 1);
+
+		fake_step(f, end - 39, end);
+		for (uint32_t s = 0; s < 2; s++) {
+			written = (written > end ? written : end) + 90;
+			fake_member(f, s, 'd', 1);
+			write_at(f, s, written);
+		}
+	}
+	explain(t, 0);
+	for (size_t i = 2; i < t->n; i++) {
+		assert_int_equal(t->gaps[i].t1_ns - t->gaps[i].t0_ns, MS(180));
+		assert_int_equal(of(&t->gaps[i], MECH_DETOKENIZER), MS(141));
+		assert_int_equal(of(&t->gaps[i], MECH_OWN_DELIVERY), MS(39));
+	}
+}
+
+static void test_blame__written_many_at_once(void **state)
+{
+	struct told *t = *state;
+
+	begin(t->f, 1);
+	for (int i = 0; i < 30; i++) {
+		double at = 20 + 25 * i;
+
+		fake_step(t->f, at, at + 25);
+		fake_member(t->f, 0, 'd', 1);
+		write_at(t->f, 0, 20 + 25 * (i / 10 * 10 + 10));
+	}
+	explain(t, 0);
+	assert_int_equal(t->n, 30);
+	assert_int_equal(of(&t->gaps[10], MECH_APP_BUFFER), MS(225));
+	assert_int_equal(of(&t->gaps[10], MECH_OWN_DECODE), MS(25));
+	assert_int_equal(t->gaps[11].n_parts, 0);	/* no time at all */
+}
+
+/* ---- other kinds of answers ---- */
+
+static void test_blame__not_streamed(void **state)
+{
+	struct told *t = *state;
+	struct fake *f = t->f;
+	double at = run(f, begin(f, 1), 20, 20, 1);
+
+	run(f, at, 1, 120, 1);
+	f->reqs[0].body = TL_BODY_JSON;
+	f->reqs[0].stream = 0;
+	explain(t, 0);
+	assert_int_equal(t->n, 21);
+	assert_int_equal(t->gaps[20].side, GAP_ENGINE);
+	assert_int_equal(of(&t->gaps[20], MECH_UNEXPLAINED), MS(100));
+}
+
+static void test_blame__parallel_answers(void **state)
+{
+	struct told *t = *state;
+	struct fake *f = t->f;
+
+	answer(f, 0);
+	fake_seq(f, &f->reqs[0], 1);
+	f->reqs[0].n = 2;
+	for (int i = 0; i < 20; i++) {
+		fake_step(f, 20 * i, 20 * i + 20);
+		fake_member(f, 0, i ? 'd' : 'P', i ? 1 : 64);
+		fake_member(f, 1, 'd', 1);
+		write_at(f, 0, 20 * i + 20);
+	}
+	explain(t, 0);
+	assert_int_equal(t->n, 38);	/* of both */
+	assert_int_equal(t->gaps[0].seq, 1);
+	assert_int_equal(t->gaps[37].seq, 2);
+}
+
+static void test_blame__stream_without_steps(void **state)
+{
+	struct told *t = *state;
+	struct rec_request *r = fake_request(t->f, 0);
+
+	fake_point(r, P_REQ_LAST_BYTE, 1);
+	for (int i = 0; i < 30; i++)
+		fake_chunk(r, 100 + 20 * i + (i > 20 ? 300 : 0), TL_CHUNK_TEXT);
+	explain(t, 0);
+	assert_int_equal(t->n, 29);
+	assert_int_equal(of(&t->gaps[3], MECH_OWN_DECODE), MS(20));
+	assert_int_equal(of(odd(t, 0), MECH_UNEXPLAINED), MS(300));
+	assert_int_equal(of(ttft(t, 0), MECH_UNEXPLAINED), MS(99));
+}
+
+static void test_blame__tokens_of_drafts(void **state)
+{
+	struct told *t = *state;
+
+	begin(t->f, 1);
+	for (int i = 0; i < 12; i++) {
+		fake_step(t->f, 20 + 24 * i, 44 + 24 * i);
+		fake_member(t->f, 0, 'd', 3);
+		for (int k = 0; k < 3; k++)
+			write_at(t->f, 0, 44 + 24 * i + 0.01 * k);
+	}
+	explain(t, 0);
+	assert_int_equal(t->n, 36);
+	assert_int_equal(t->gaps[35].token, 36);
+	assert_int_equal(t->gaps[3].t1_ns - t->gaps[3].t0_ns, MS(24) - MS(0.02));
+	assert_null(odd(t, 0));
+}
+
+/* ---- TTFT ---- */
+
+static void test_blame__ttft_of_long_prompt(void **state)
+{
+	struct told *t = *state;
+	const struct gap *g;
+
+	long_prompt(t->f);
+	g = ttft(t, 2);
+	assert_int_equal(g->t1_ns - g->t0_ns, MS(375));
+	assert_int_equal(of(g, MECH_STEP_WAIT), MS(15));
+	assert_int_equal(of(g, MECH_OWN_PREFILL), MS(360));
+	assert_int_equal(g->usual_ns, MS(360));
+}
+
+static void test_blame__queue_behind_slot_holder(void **state)
+{
+	struct told *t = *state;
+	struct fake *f = t->f;
+	double at = run(f, begin(f, 2), 50, 20, 2);	/* until 1020 */
+	struct rec_request *r = fake_request(f, 510);
+	uint32_t c = fake_seq(f, r, 1);			/* the slot of number 1 */
+	const struct gap *g;
+
+	fake_point(r, P_REQ_LAST_BYTE, 511);
+	fake_point(r, P_SUBMIT, 513);
+	fake_step(f, at, at + 50);
+	decode(f, 0, at + 50);
+	fake_member(f, c, 'P', 100);
+	write_at(f, c, at + 50);
+	g = ttft(t, 2);
+	assert_int_equal(g->t1_ns - g->t0_ns, MS(560));
+	assert_int_equal(of(g, MECH_OWN_FRONT), MS(3));
+	assert_int_equal(of(g, MECH_STEP_WAIT), MS(7));
+	assert_int_equal(part(g, MECH_QUEUE)->ns, MS(500));
+	assert_who(&part(g, MECH_QUEUE)->who, WHO_REQUEST, 1);
+	assert_int_equal(of(g, MECH_OWN_PREFILL), MS(50));
+}
+
+static void test_blame__queue_behind_those_that_run(void **state)
+{
+	struct told *t = *state;
+	struct fake *f = t->f;
+	double at;
+	const struct gap *g;
+	uint32_t c;
+
+	f->engines[0].e.engine = TL_ENGINE_VLLM;
+	at = run(f, begin(f, 2), 50, 20, 2);
+	c = answer(f, 520);
+	fake_step(f, at, at + 50);
+	decode(f, 0, at + 50);
+	fake_member(f, c, 'P', 100);
+	write_at(f, c, at + 50);
+	g = ttft(t, 2);
+	assert_int_equal(of(g, MECH_QUEUE), MS(500));
+	assert_int_equal(g->parts[0].ns, MS(250));
+	assert_int_equal(g->parts[1].ns, MS(250));
+}
+
+static void test_blame__shared_prefill(void **state)
+{
+	struct told *t = *state;
+	struct fake *f = t->f;
+	double at = run(f, begin(f, 1), 20, 20, 1);
+	uint32_t small = answer(f, at), large = answer(f, at);
+	const struct gap *g;
+
+	fake_step(f, at, at + 220);
+	decode(f, 0, at + 220);
+	fake_member(f, small, 'P', 500);
+	fake_member(f, large, 'P', 1500);
+	write_at(f, small, at + 220);
+	write_at(f, large, at + 220);
+	g = ttft(t, small);
+	assert_int_equal(part(g, MECH_PREFILL)->ns, MS(150));	/* three quarters of the 200 */
+	assert_who(&part(g, MECH_PREFILL)->who, WHO_REQUEST, large);
+	assert_int_equal(of(g, MECH_OWN_PREFILL), MS(70));
+	assert_int_equal(of(ttft(t, large), MECH_PREFILL), 0);
+}
+
+static void test_blame__before_the_host(void **state)
+{
+	struct told *t = *state;
+	struct tl_claim c = { .hdr = { sizeof(c), TL_CLAIM, 0, 0, 0, fake_ns(0) }, .req = 1,
+			      .metric = TL_CLAIM_TTFT };
+	const struct gap *g;
+
+	answer(t->f, 1141);
+	fake_step(t->f, 1141, 1181);
+	fake_member(t->f, 0, 'P', 10);
+	write_at(t->f, 0, 1181);
+	assert_int_equal(evidence_on(&t->evidence, &c.hdr), 0);
+	evidence_finish(&t->evidence);
+	g = ttft(t, 0);
+	assert_int_equal(g->t1_ns - g->t0_ns, MS(1181));
+	assert_int_equal(of(g, MECH_BEFORE_HOST), MS(1141));
+}
+
+static void test_blame__ttft_not_known(void **state)
+{
+	struct told *t = *state;
+	struct gap g;
+
+	fake_request(t->f, 10);
+	assert_int_equal(blame__new(&t->f->v, &t->b), 0);
+	assert_false(blame__ttft(t->b, 0, &g));
+}
+
+int main(void)
+{
+#define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_blame__usual_delivery_is_no_gap), T(test_blame__late_write),
+		T(test_blame__served_one_after_the_other), T(test_blame__written_many_at_once),
+		T(test_blame__not_streamed), T(test_blame__parallel_answers),
+		T(test_blame__stream_without_steps), T(test_blame__tokens_of_drafts),
+		T(test_blame__ttft_of_long_prompt), T(test_blame__queue_behind_slot_holder),
+		T(test_blame__queue_behind_those_that_run), T(test_blame__shared_prefill),
+		T(test_blame__before_the_host), T(test_blame__ttft_not_known),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
