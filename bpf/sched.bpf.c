@@ -3,6 +3,7 @@
 #include "ktypes.h"
 #include "maps.h"
 #include "target_bits.h"
+#include "sched_thread.h"
 #include "watch.h"
 #include "waits_x86_64.h"
 
@@ -22,8 +23,7 @@ const volatile __u8 cpu_cgroup_v1 = 0;	/* which cgroup of a task is meant */
 
 enum {
 	MAX_THREADS = 16384,
-	N_STINTS = 16,
-	MAX_BY = 4,			/* processes that had the CPU in one span and are told apart */
+	N_STINTS = TL_RAW_MAX_STINTS,
 	SPANS_PER_SECOND = 4000,	/* of a CPU: the ring holds the wire, too */
 	TASK_RUNNING = 0, TASK_UNINTERRUPTIBLE = 2, TASK_DEAD = 0x80, TASK_NOLOAD = 0x400,
 	WAKE_SLACK_NS = 20000,
@@ -52,42 +52,24 @@ __u32 watch_gen;
 /* Spans that were not told, for want of room in a map or because they were too many. */
 __u64 n_untold, untold_first_ns, untold_last_ns;
 
-enum where { ON_CPU = 0, ASLEEP = 1, READY = 2 };
-struct thread {
-	__u64 on_ns, off_ns;		/* last switched in and out; 0: not seen */
-	__u64 ready_ns;			/* woken, or taken off its CPU while it wanted to run */
-	__u64 waking_ns;		/* last time that somebody woke it */
-	__u64 run_told_ns;		/* up to here is its running told */
-	__u64 maj_flt;			/* as of the last span */
-	__u64 by_ns, by_cgroup;		/* who woke it */
-	__u32 by_tgid, by_tid;
-	char by_name[16];
-	__u32 gen, watch;		/* enum watch */
-	__u32 queue;			/* CPU in whose n_waiting it is counted, plus 1; 0: in none */
-	__u16 cpu;			/* where it ran last */
-	__u8 where, wait;		/* enum where; enum tl_wait of its sleep */
-	__u8 slept, fault, timed_out, pad[5];
-};
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_THREADS);
 	__type(key, __u32);
-	__type(value, struct thread);
+	__type(value, struct sched_thread);
 } threads SEC(".maps");
 
-/* Somebody's time on a CPU, while a target waited for that CPU. */
-struct stint {
-	__u64 start_ns, end_ns, cgroup;
-	__u32 tgid, tid;
-	char name[16];
-};
+/* A CPU, and who had it while a target waited for it. */
 struct cpu {
 	__s32 n_waiting;		/* followed threads that wait for this CPU */
 	__u32 n_stints;			/* so far; the last N_STINTS are kept */
 	__u64 switched_ns;		/* last switch that was looked at */
 	__u64 second_ns;		/* in which n_spans are told */
 	__u32 n_spans, pad;
-	struct stint stints[N_STINTS];
+	struct tl_stint stints[N_STINTS];
+	/* a struct tl_raw_wait to be sent */
+	__u64 wait[sizeof(struct tl_raw_wait) / 8];
+	struct tl_stint wait_stints[N_STINTS];
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -130,14 +112,14 @@ static __always_inline void count_untold(__u64 now)
 }
 
 /* NULL: not of a followed process, or no room. */
-static __always_inline struct thread *thread_of(struct task_struct *task, __u64 now)
+static __always_inline struct sched_thread *thread_of(struct task_struct *task, __u64 now)
 {
 	__u32 tid = task->pid, tgid = task->tgid, *watch;
-	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
+	struct sched_thread *t = bpf_map_lookup_elem(&threads, &tid);
 
 	if (!t) {
-		struct thread fresh = {
-			.gen = watch_gen - 1, .where = ON_CPU, .maj_flt = task->maj_flt,
+		struct sched_thread fresh = {
+			.gen = watch_gen - 1, .where = ON_CPU, .maj_flt = task->maj_flt, .tgid = tgid,
 		};
 
 		if (!bpf_map_lookup_elem(&followed, &tgid))
@@ -159,7 +141,7 @@ static __always_inline struct thread *thread_of(struct task_struct *task, __u64 
 
 /* ---- who waits for which CPU ---- */
 
-static __always_inline void queue_leave(struct thread *t)
+static __always_inline void queue_leave(struct sched_thread *t)
 {
 	__u32 cpu = t->queue - 1;
 	struct cpu *c = t->queue ? bpf_map_lookup_elem(&cpus, &cpu) : NULL;
@@ -169,7 +151,7 @@ static __always_inline void queue_leave(struct thread *t)
 	t->queue = 0;
 }
 
-static __always_inline void queue_join(struct thread *t, __u32 cpu)
+static __always_inline void queue_join(struct sched_thread *t, __u32 cpu)
 {
 	struct cpu *c = bpf_map_lookup_elem(&cpus, &cpu);
 
@@ -184,7 +166,7 @@ static __always_inline void queue_join(struct thread *t, __u32 cpu)
 static __always_inline void log_stint(struct run *run, struct task_struct *prev)
 {
 	struct cpu *c = run->cpu;
-	struct stint *s = &c->stints[c->n_stints++ % N_STINTS];
+	struct tl_stint *s = &c->stints[c->n_stints++ % N_STINTS];
 
 	s->start_ns = c->switched_ns;
 	s->end_ns = run->now;
@@ -192,41 +174,6 @@ static __always_inline void log_stint(struct run *run, struct task_struct *prev)
 	s->tid = prev->pid;
 	s->cgroup = s->tid ? cgroup_of(prev) : 0;
 	bpf_probe_read_kernel(s->name, sizeof(s->name), prev->comm);
-}
-
-/* Who had this CPU for most of [since, now]: the index of its last stint, -1: not known. */
-static __always_inline int most_of(const struct cpu *c, __u64 since, __u64 now, __u64 *ret_ns)
-{
-	struct { __u32 tgid, last; __u64 ns; } by[MAX_BY] = {};
-	__u64 best_ns = 0;
-	int best = -1;
-
-	for (__u32 i = 0; i < N_STINTS; i++) {
-		__u32 at = (c->n_stints - 1 - i) % N_STINTS;
-		const struct stint *s = &c->stints[at];
-		__u64 from = s->start_ns > since ? s->start_ns : since;
-		__u64 to = s->end_ns < now ? s->end_ns : now;
-
-		if (to <= from)
-			break;
-		for (int k = 0; k < MAX_BY; k++) {
-			if (by[k].ns && by[k].tgid != s->tgid)
-				continue;
-			if (!by[k].ns)
-				by[k].last = at;
-			by[k].tgid = s->tgid;
-			by[k].ns += to - from;
-			break;
-		}
-	}
-	for (int k = 0; k < MAX_BY; k++) {
-		if (by[k].ns <= best_ns)
-			continue;
-		best_ns = by[k].ns;
-		best = by[k].last;
-	}
-	*ret_ns = best_ns;
-	return best;
 }
 
 /* ---- telling ---- */
@@ -247,7 +194,7 @@ static __always_inline bool may_tell(struct run *run)
 	return true;
 }
 
-static __always_inline struct tl_thread_span span_of(struct task_struct *task, const struct thread *t,
+static __always_inline struct tl_thread_span span_of(struct task_struct *task, const struct sched_thread *t,
 						     __u16 state, __u64 since, __u64 end)
 {
 	return (struct tl_thread_span){
@@ -259,7 +206,7 @@ static __always_inline struct tl_thread_span span_of(struct task_struct *task, c
 	};
 }
 
-static __always_inline __u32 new_faults(struct task_struct *task, struct thread *t)
+static __always_inline __u32 new_faults(struct task_struct *task, struct sched_thread *t)
 {
 	__u64 before = t->maj_flt;
 
@@ -273,7 +220,7 @@ static __always_inline void tell(struct run *run, struct tl_thread_span *span)
 		send_event(run->cell, &span->hdr, sizeof(*span));
 }
 
-static __always_inline void tell_sleep(struct run *run, struct task_struct *task, struct thread *t)
+static __always_inline void tell_sleep(struct run *run, struct task_struct *task, struct sched_thread *t)
 {
 	__u64 since = t->off_ns, end = t->ready_ns;
 	struct tl_thread_span span;
@@ -298,34 +245,36 @@ static __always_inline void tell_sleep(struct run *run, struct task_struct *task
 	tell(run, &span);
 }
 
-static __always_inline void tell_runnable(struct run *run, struct task_struct *task, struct thread *t)
+/* Sent as a raw event: adding up who had the CPU is not for here. */
+static __always_inline void tell_runnable(struct run *run, struct task_struct *task, struct sched_thread *t)
 {
-	struct tl_thread_span span;
-	int at;
+	struct cpu *c = run->cpu;
+	struct tl_raw_wait *w = (void *)c->wait;
+	__u32 n = 0;
 
 	if (run->now < t->ready_ns + min_runnable_ns)
 		return;
-	span = span_of(task, t, TL_SPAN_RUNNABLE, t->ready_ns, run->now);
-	span.cpu = run->cpu_nr;
-	if (span.cpu != span.from_cpu)
-		span.hdr.flags = TL_SPAN_MIGRATED;
-	span.major_faults = new_faults(task, t);
-	at = most_of(run->cpu, t->ready_ns, run->now, &span.by_ns);
-	if (at >= 0 && at < N_STINTS) {
-		const struct stint *s = &run->cpu->stints[at];
+	for (__u32 i = 0; i < N_STINTS; i++) {
+		const struct tl_stint *s = &c->stints[(c->n_stints - 1 - i) % N_STINTS];
 
-		span.by_tgid = s->tgid;
-		span.by_tid = s->tid;
-		span.by_cgroup = s->cgroup;
-		if (s->tid)
-			__builtin_memcpy(span.by_name, s->name, sizeof(span.by_name));
-		else
-			span.hdr.flags |= TL_SPAN_IDLE_CPU;
+		if (s->end_ns <= t->ready_ns)
+			break;
+		c->wait_stints[i] = *s;
+		n = i + 1;
 	}
-	tell(run, &span);
+	*w = (struct tl_raw_wait){
+		.hdr = { sizeof(*w) + n * sizeof(struct tl_stint), TL_RAW_WAIT, 0, task->tgid, task->pid, run->now },
+		.since_ns = t->ready_ns,
+		.cpu = run->cpu_nr,
+		.from_cpu = t->cpu,
+		.major_faults = new_faults(task, t),
+		.n_stints = n,
+	};
+	if (n <= N_STINTS && may_tell(run))
+		send_event(run->cell, &w->hdr, sizeof(*w) + n * sizeof(struct tl_stint));
 }
 
-static __always_inline void tell_run(struct run *run, struct task_struct *task, struct thread *t)
+static __always_inline void tell_run(struct run *run, struct task_struct *task, struct sched_thread *t)
 {
 	__u64 since = t->run_told_ns > t->on_ns ? t->run_told_ns : t->on_ns;
 	struct tl_thread_span span;
@@ -342,7 +291,7 @@ static __always_inline void tell_run(struct run *run, struct task_struct *task, 
 
 static __always_inline void switched_out(struct run *run, struct task_struct *task, __u32 state)
 {
-	struct thread *t = thread_of(task, run->now);
+	struct sched_thread *t = thread_of(task, run->now);
 	__u32 tid = task->pid;
 
 	if (!t)
@@ -354,6 +303,8 @@ static __always_inline void switched_out(struct run *run, struct task_struct *ta
 		bpf_map_delete_elem(&threads, &tid);
 		return;
 	}
+	if (t->on_ns)
+		t->cpu_ns += run->now - t->on_ns;
 	t->off_ns = run->now;
 	t->cpu = run->cpu_nr;
 	t->slept = state != TASK_RUNNING;
@@ -368,15 +319,15 @@ static __always_inline void switched_out(struct run *run, struct task_struct *ta
 	if (t->watch || (state & TASK_UNINTERRUPTIBLE)) {
 		long nr = SYS_NR((struct pt_regs *)bpf_task_pt_regs(task));
 
-		t->fault = nr == -1;
-		t->wait = (state & TASK_UNINTERRUPTIBLE) && !(state & TASK_NOLOAD) ? TL_WAIT_DISK
-										   : wait_of_syscall(nr);
+		t->fault = nr == -1;	/* in an exception, not in a system call */
+		t->wait = t->fault || ((state & TASK_UNINTERRUPTIBLE) && !(state & TASK_NOLOAD))
+			  ? TL_WAIT_DISK : wait_of_syscall(nr);
 	}
 }
 
 static __always_inline void switched_in(struct run *run, struct task_struct *task)
 {
-	struct thread *t = thread_of(task, run->now);
+	struct sched_thread *t = thread_of(task, run->now);
 
 	if (!t)
 		return;
@@ -436,7 +387,7 @@ int BPF_PROG(sched_waking, struct task_struct *task)
 {
 	struct task_struct *by;
 	struct run run = {};
-	struct thread *t, *waker;
+	struct sched_thread *t, *waker;
 	__u32 by_tid;
 
 	if (!may_follow(task->tgid))
@@ -472,7 +423,7 @@ SEC("?tp_btf/sched_migrate_task")
 int BPF_PROG(sched_migrate, struct task_struct *task, int to)
 {
 	__u32 tid = task->pid;
-	struct thread *t;
+	struct sched_thread *t;
 
 	if (!may_follow(task->tgid))
 		return 0;

@@ -245,8 +245,27 @@ struct tl_raw_tcp {		/* tgid: the target that wrote; tid: 0 where it is not know
 };
 
 _Static_assert(sizeof(struct tl_raw_tcp) == 24 + 24 + 12 + 12, "ABI");
+
+struct tl_stint {		/* somebody's time on a CPU without a break */
+	__u64 start_ns, end_ns;	/* of the one under way when the wait began, the start may be too early */
+	__u64 cgroup;		/* id; 0: not known */
+	__u32 tgid, tid;	/* tid 0: the CPU was idle */
+	char name[16];
+};
+enum { TL_RAW_MAX_STINTS = 64 };
+struct tl_raw_wait {
+	struct tl_hdr hdr;	/* as of a tl_thread_span that is RUNNABLE */
+	__u64 since_ns;
+	__u16 cpu, from_cpu;
+	__u32 major_faults;
+	__u32 n_stints;		/* on `cpu`, the last one first: those of the span, if it is not too long */
+	__u32 pad;
+	struct tl_stint stints[];
+};
+
 _Static_assert(sizeof(struct tl_thread) == 24 + 16 + 16 + 96, "ABI");
 _Static_assert(sizeof(struct tl_thread_span) == 24 + 8 + 8 + 8 + 16 + 16 + 8, "ABI");
+_Static_assert(sizeof(struct tl_stint) == 48 && sizeof(struct tl_raw_wait) == 24 + 24, "ABI");
 _Static_assert(sizeof(struct tl_throttle) == 24 + 24 + 8 + 16 + 16 + 16 + 96, "ABI");
 _Static_assert(sizeof(struct tl_code) == 24 + 8 + 8 + 8 + 64, "ABI");
 _Static_assert(sizeof(struct tl_send_held) == 24 + 16 + 16 + 16, "ABI");

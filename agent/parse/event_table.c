@@ -369,6 +369,26 @@ static const struct event_field raw_tcp_fields[] = {
 	F_PAD(tl_raw_tcp, pad),
 };
 
+static const struct event_field stint_fields[] = {
+	F(tl_stint, start_ns),
+	F(tl_stint, end_ns),
+	F(tl_stint, cgroup),
+	F(tl_stint, tgid),
+	F(tl_stint, tid),
+	F(tl_stint, name),
+};
+static const struct event_array stints = {
+	"stints", sizeof(struct tl_stint), TL_RAW_MAX_STINTS, stint_fields, ARRAY_SIZE(stint_fields),
+};
+static const struct event_field raw_wait_fields[] = {
+	F(tl_raw_wait, since_ns),
+	F(tl_raw_wait, cpu),
+	F(tl_raw_wait, from_cpu),
+	F(tl_raw_wait, major_faults),
+	F_COUNT(tl_raw_wait, n_stints),
+	F_PAD(tl_raw_wait, pad),
+};
+
 static const struct event_field file_header_fields[] = {
 	F_IMPLIED(tl_file_hdr, magic),
 	F_IMPLIED(tl_file_hdr, hdr_size),
@@ -426,6 +446,7 @@ static const struct event_kind kinds[] = {
 	PLAIN(TL_RAW_LLAMA_TASK, raw_llama_task),
 	PLAIN(TL_RAW_STACK, raw_stack),
 	PLAIN(TL_RAW_TCP, raw_tcp),
+	KIND(TL_RAW_WAIT, raw_wait, NULL, &stints, sizeof(struct tl_raw_wait)),
 };
 
 const struct event_kind *event_kind(uint16_t kind)

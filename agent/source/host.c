@@ -34,7 +34,8 @@ int host__open(struct src_bpf *bpf, struct host **ret)
 	h->watches = map__new(sizeof(uint32_t), MAX_THREADS);
 	if (!h->processes || !h->threads || !h->watches)
 		goto fail;
-	err = host_bpf_open(h);
+	err = host_cgroup_open(h);
+	err = err ? err : host_bpf_open(h);
 	if (err)
 		goto fail;
 	*ret = h;
@@ -49,6 +50,7 @@ void host__close(struct host *h)
 	if (!h)
 		return;
 	host_bpf_close(h);
+	host_cgroup_close(h);
 	map__free(h->processes);
 	map__free(h->threads);
 	map__free(h->watches);
@@ -64,6 +66,7 @@ int host__add(struct host *h, const struct host_process *p)
 	*at = (struct process){ .tgid = p->tgid, .server = p->server, .engine = p->engine,
 				.rank = thread_rank(p->title) };
 	str_copy(at->role, sizeof(at->role), p->role);
+	host_cgroup_find(h, at);
 	return host_bpf_follow(h);
 }
 
@@ -102,6 +105,65 @@ static int on_sleep(struct thread *t, const struct tl_thread_span *span, const s
 	return err ? err : release_held(t, out);
 }
 
+/* ---- who had the CPU ---- */
+
+struct share {			/* of one process */
+	uint64_t ns, longest_ns;
+	const struct tl_stint *longest;
+};
+
+/* The process that had the CPU for most of [since, until], idle time counting as one. */
+static struct share most_of(const struct tl_raw_wait *w)
+{
+	struct share shares[TL_RAW_MAX_STINTS] = { 0 }, best = { 0 };
+	size_t n = 0, k;
+
+	for (uint32_t i = 0; i < w->n_stints && i < TL_RAW_MAX_STINTS; i++) {
+		const struct tl_stint *s = &w->stints[i];
+		uint64_t from = s->start_ns > w->since_ns ? s->start_ns : w->since_ns;
+		uint64_t ns = s->end_ns > from ? s->end_ns - from : 0;
+
+		for (k = 0; k < n && shares[k].longest->tgid != s->tgid; k++)
+			;
+		if (k == n)
+			shares[n++] = (struct share){ .longest = s };
+		shares[k].ns += ns;
+		if (ns > shares[k].longest_ns) {
+			shares[k].longest_ns = ns;
+			shares[k].longest = s;
+		}
+	}
+	for (k = 0; k < n; k++)
+		best = shares[k].ns > best.ns ? shares[k] : best;
+	return best;
+}
+
+static struct tl_thread_span span_of_wait(const struct tl_raw_wait *w)
+{
+	struct tl_thread_span span = {
+		.hdr = w->hdr, .since_ns = w->since_ns, .state = TL_SPAN_RUNNABLE, .cpu = w->cpu,
+		.from_cpu = w->from_cpu, .major_faults = w->major_faults,
+	};
+	struct share most = most_of(w);
+
+	span.hdr.size = sizeof(span);
+	span.hdr.kind = TL_THREAD_SPAN;
+	if (w->cpu != w->from_cpu)
+		span.hdr.flags |= TL_SPAN_MIGRATED;
+	if (!most.ns)
+		return span;
+	span.by_ns = most.ns;
+	if (!most.longest->tid) {
+		span.hdr.flags |= TL_SPAN_IDLE_CPU;
+		return span;
+	}
+	span.by_tgid = most.longest->tgid;
+	span.by_tid = most.longest->tid;
+	span.by_cgroup = most.longest->cgroup;
+	memcpy(span.by_name, most.longest->name, sizeof(span.by_name));
+	return span;
+}
+
 static int on_span(struct host *h, const struct tl_thread_span *span, const struct emit *out)
 {
 	struct thread *t = host_thread(h, span->hdr.tgid, span->hdr.tid);
@@ -138,11 +200,16 @@ static int learn(struct host *h, const struct tl_hdr *ev, bool ran_step, const s
 
 int host__take(struct host *h, const struct tl_hdr *ev, const struct emit *out)
 {
+	struct tl_thread_span span;
 	int err = 0;
 
 	switch (ev->kind) {
 	case TL_THREAD_SPAN:
 		err = on_span(h, (const void *)ev, out);
+		return err ? err : 1;
+	case TL_RAW_WAIT:
+		span = span_of_wait((const void *)ev);
+		err = on_span(h, &span, out);
 		return err ? err : 1;
 	case TL_RAW_LLAMA_STEP:
 		return learn(h, ev, true, out);
@@ -173,6 +240,7 @@ int host__poll(struct host *h, uint64_t now_ns, const struct emit *out)
 	int err = release_old(h, now_ns - max_held_ns, out);
 
 	err = err ? err : host_scan(h, now_ns, out);
+	err = err ? err : host_cgroup_poll(h, now_ns, out);
 	return err ? err : host_bpf_tell_lost(h, now_ns, out);
 }
 

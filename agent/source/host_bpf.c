@@ -5,13 +5,14 @@
 #include "source/bpf_priv.h"
 #include "source/host_priv.h"
 #include "source/probes.h"
+#include "../../bpf/sched_thread.h"
 #include "../../bpf/target_bits.h"
 #include <bpf/btf.h>
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { N_WORDS = N_TARGET_BITS / 64 };
+enum { N_WORDS = N_TARGET_BITS / 64, BATCH = 256 };
 
 static bool is_mine(size_t row)
 {
@@ -43,7 +44,7 @@ static int set_up(struct host *h, struct sched_bpf *sched)
 
 	sched->rodata->wakeup_bytes = net->rodata->wakeup_bytes;
 	sched->rodata->has_prev_state = has_prev_state();
-	sched->rodata->cpu_cgroup_v1 = h->cgroup_v1;
+	sched->rodata->cpu_cgroup_v1 = host_cgroup_is_v1(h);
 	err = bpf_map__reuse_fd(sched->maps.events, bpf_map__fd(net->maps.events));
 	err = err ? err : bpf_map__reuse_fd(sched->maps.cells, bpf_map__fd(net->maps.cells));
 	return err ? err : bpf_map__set_max_entries(sched->maps.cpus, h->bpf->n_cpus);
@@ -171,6 +172,32 @@ void host_bpf_watch(struct host *h, uint32_t tid, uint32_t watch)
 	*asked = watch;
 	bpf_map__update_elem(h->sched->maps.watched, &tid, sizeof(tid), &watch, sizeof(watch), BPF_ANY);
 	__atomic_fetch_add(&h->sched->bss->watch_gen, 1, __ATOMIC_RELEASE);
+}
+
+void host_bpf_cpu_times(struct host *h, void (*fn)(void *ctx, uint32_t tgid, uint32_t tid, uint64_t cpu_ns),
+			void *ctx)
+{
+	struct sched_thread values[BATCH];
+	uint32_t keys[BATCH], cursor = 0, n = BATCH;
+	bool first = true;
+	int err = 0, map;
+
+	if (!h->sched)
+		return;
+	map = bpf_map__fd(h->sched->maps.threads);
+	for (; !err; first = false, n = BATCH) {
+		uint64_t now = host_now_ns();
+
+		err = bpf_map_lookup_batch(map, first ? NULL : &cursor, &cursor, keys, values, &n, NULL);
+		if (err && err != -ENOENT)	/* that says: these were the last */
+			return;
+		for (uint32_t i = 0; i < n; i++) {
+			const struct sched_thread *t = &values[i];
+			uint64_t running = t->where == ON_CPU && t->on_ns && now > t->on_ns ? now - t->on_ns : 0;
+
+			fn(ctx, t->tgid, keys[i], t->cpu_ns + running);
+		}
+	}
 }
 
 /* Spans that the programs did not tell: for want of room, or because they were too many. */

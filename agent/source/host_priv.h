@@ -8,6 +8,9 @@
 #include "source/host_roles.h"
 #include <stdbool.h>
 
+enum { MAX_ABOVE = 8 };			/* cgroups of a process: its own and those above it */
+
+struct cgroup_mount;
 struct sched_bpf;
 struct bpf_link;
 
@@ -15,7 +18,9 @@ struct process {
 	uint32_t tgid, server;
 	uint16_t engine;
 	int16_t rank;
-	uint64_t cgroup;
+	uint64_t cgroup;		/* id of its own; 0: not known */
+	uint64_t cgroups[MAX_ABOVE];	/* its own, and those above it */
+	size_t n_cgroups;
 	uint64_t scanned_ns, next_scan_ns, gap_ns;
 	uint64_t engine_cpu_ns;		/* of its thread that runs the steps, between two scans */
 	char role[32];
@@ -27,6 +32,8 @@ struct thread {
 	uint16_t role;			/* enum tl_thread_role */
 	bool told, ran_step, spoke_http, seen;
 	uint64_t cpu_ns, last_cpu_ns;	/* so far, and between the last two scans */
+	uint64_t quota_cpu_ns;		/* so far, when its cgroup was last looked at */
+	uint64_t named_ns;		/* when its name was last read */
 	char comm[16];
 	struct tl_thread_span held;	/* a sleep that a timeout cut; hdr.size 0: none */
 };
@@ -37,7 +44,8 @@ struct host {
 	struct map *processes;		/* tgid -> struct process */
 	struct map *threads;		/* tid -> struct thread */
 	struct map *watches;		/* tid -> uint32_t: what the kernel was asked of it */
-	bool cgroup_v1;
+	struct map *quotas;		/* id of a cgroup -> struct quota */
+	struct cgroup_mount *mount;
 	uint64_t n_untold;		/* as of the last TL_LOST */
 };
 
@@ -48,9 +56,20 @@ int host_bpf_open(struct host *h);
 void host_bpf_close(struct host *h);
 int host_bpf_follow(struct host *h);	/* the processes of h->processes, and no others */
 void host_bpf_watch(struct host *h, uint32_t tid, uint32_t watch);
+/* Calls fn for each thread with its CPU time since it is followed. */
+void host_bpf_cpu_times(struct host *h, void (*fn)(void *ctx, uint32_t tgid, uint32_t tid, uint64_t cpu_ns),
+			void *ctx);
 int host_bpf_tell_lost(struct host *h, uint64_t now_ns, const struct emit *out);
 
+/* host_cgroup.c */
+int host_cgroup_open(struct host *h);
+void host_cgroup_close(struct host *h);
+bool host_cgroup_is_v1(const struct host *h);
+void host_cgroup_find(struct host *h, struct process *p);	/* sets its cgroups */
+int host_cgroup_poll(struct host *h, uint64_t now_ns, const struct emit *out);
+
 /* host_threads.c: who they are */
+void host_name_thread(struct thread *t, uint32_t tid, uint64_t now_ns);	/* reads its name, if that is old */
 struct thread *host_thread(struct host *h, uint32_t tgid, uint32_t tid);	/* NULL: not of ours, or no room */
 int host_judge(struct host *h, uint32_t tid, struct thread *t, uint64_t wall_ns, const struct emit *out);
 int host_tell_thread(struct host *h, uint32_t tid, struct thread *t, const struct emit *out);

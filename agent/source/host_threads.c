@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum { MAX_TASKS = 4096 };		/* of one process, looked at */
-static const uint64_t first_gap_ns = 1000000000, max_gap_ns = 16000000000;
+static const uint64_t first_gap_ns = 1000000000, max_gap_ns = 16000000000, name_age_ns = 500000000;
 
 /* A small file of a thread; false: it is gone. */
 static bool read_task_file(uint32_t tgid, uint32_t tid, const char *name, char *buf, size_t size)
@@ -33,11 +33,15 @@ static bool read_task_file(uint32_t tgid, uint32_t tid, const char *name, char *
 	return true;
 }
 
-static void read_comm(uint32_t tgid, uint32_t tid, struct thread *t)
+/* Programs name their threads late. */
+void host_name_thread(struct thread *t, uint32_t tid, uint64_t now_ns)
 {
 	char buf[32];
 
-	if (read_task_file(tgid, tid, "comm", buf, sizeof(buf)))
+	if (t->named_ns && now_ns - t->named_ns < name_age_ns)
+		return;
+	t->named_ns = now_ns;
+	if (read_task_file(t->tgid, tid, "comm", buf, sizeof(buf)))
 		str_copy_clean(t->comm, sizeof(t->comm), buf, strcspn(buf, "\n"));
 }
 
@@ -53,7 +57,7 @@ struct thread *host_thread(struct host *h, uint32_t tgid, uint32_t tid)
 	if (!t)
 		return NULL;
 	*t = (struct thread){ .tgid = tgid };
-	read_comm(tgid, tid, t);
+	host_name_thread(t, tid, host_now_ns());
 	return t;
 }
 
@@ -105,7 +109,7 @@ static bool runs_steps(const struct process *p, uint32_t tid, const struct threa
 }
 
 /* Reads how much CPU time each thread took since the last look. */
-static void measure(struct host *h, struct process *p)
+static void measure(struct host *h, struct process *p, uint64_t now_ns)
 {
 	char path[32], buf[64];
 	struct dirent *d;
@@ -128,7 +132,7 @@ static void measure(struct host *h, struct process *p)
 			continue;
 		t->last_cpu_ns = p->scanned_ns ? cpu_ns - t->cpu_ns : 0;
 		t->cpu_ns = cpu_ns;
-		read_comm(p->tgid, tid, t);	/* programs name their threads late */
+		host_name_thread(t, tid, now_ns);
 		if (runs_steps(p, tid, t) && t->last_cpu_ns > p->engine_cpu_ns)
 			p->engine_cpu_ns = t->last_cpu_ns;
 	}
@@ -160,7 +164,7 @@ static int scan(struct host *h, struct process *p, uint64_t now_ns, const struct
 	int err = 0;
 
 	p->engine_cpu_ns = 0;
-	measure(h, p);
+	measure(h, p, now_ns);
 	for (struct thread *t = map__oldest(h->threads, &tid); t && !err; t = map__newer(h->threads, t, &tid)) {
 		if (t->tgid == p->tgid && t->seen)
 			err = host_judge(h, tid, t, wall_ns, out);
