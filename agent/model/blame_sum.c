@@ -11,10 +11,9 @@
 
 enum { MAX_REHASH = 16 };	/* keys tried for one pair before it is given up */
 
-struct pair_entry {
-	struct blame_pair p;
-	uint64_t gap;		/* number of the last gap it was in, and how much of that */
-	uint64_t gap_ns;
+/* Of a pair: the number of the last gap it was in, and how much of that. */
+struct last_gap {
+	uint64_t gap, ns;
 };
 
 struct adder {
@@ -22,7 +21,9 @@ struct adder {
 	const struct model_view *v;
 	struct blame_selection sel;
 	struct blame_sum *s;
-	struct map *pairs;
+	struct map *by_key;	/* of pairs: index */
+	VEC(struct blame_pair) pairs;
+	VEC(struct last_gap) last;	/* by index, too */
 	struct what_if_input in;
 	/* of the request at hand */
 	uint32_t request;
@@ -73,8 +74,21 @@ static bool is_of(const struct blame_pair *p, uint32_t victim, const struct blam
 	       culprit_equal(&p->culprit, &part->who) && culprit_equal(&p->root, &part->root);
 }
 
-/* NULL: no room. */
-static struct pair_entry *pair_of(struct adder *a, const struct blame_part *part)
+static int add_pair(struct adder *a, const struct blame_part *part, uint32_t *index)
+{
+	struct blame_pair *p = vec_push(&a->pairs, MAX_PAIRS);
+	struct last_gap *last = p ? vec_push(&a->last, MAX_PAIRS) : NULL;
+
+	if (!last)
+		return -ENOMEM;
+	*p = (struct blame_pair){ .victim = a->request, .mechanism = part->mechanism,
+				  .culprit = part->who, .root = part->root };
+	*index = (uint32_t)a->pairs.n - 1;
+	return 0;
+}
+
+/* The index of the pair that this part belongs to. -ENOSPC: there are too many. */
+static int pair_of(struct adder *a, const struct blame_part *part, uint32_t *ret)
 {
 	uint64_t key = 0xcbf29ce484222325;
 
@@ -83,42 +97,47 @@ static struct pair_entry *pair_of(struct adder *a, const struct blame_part *part
 	key = hash_culprit(hash_culprit(key, &part->who), &part->root);
 	for (int i = 0; i < MAX_REHASH; i++, key = hash_bytes(key, &i, sizeof(i))) {
 		bool is_new;
-		struct pair_entry *e = map__put(a->pairs, key, &is_new);
+		uint32_t *index = map__put(a->by_key, key, &is_new);
+		int err = 0;
 
-		if (!e)
-			return NULL;
+		if (!index)
+			return map__is_full(a->by_key) ? -ENOSPC : -ENOMEM;
 		if (is_new)
-			e->p = (struct blame_pair){ .victim = a->request,
-						    .mechanism = part->mechanism,
-						    .culprit = part->who, .root = part->root };
-		if (is_of(&e->p, a->request, part))
-			return e;
+			err = add_pair(a, part, index);
+		if (err)
+			return err;
+		if (is_of(&a->pairs.v[*index], a->request, part)) {
+			*ret = *index;
+			return 0;
+		}
 	}
-	return NULL;
+	return -ENOSPC;
 }
 
 static int add_to_pair(struct adder *a, const struct gap *g, const struct blame_part *part)
 {
-	struct pair_entry *e = pair_of(a, part);
+	struct blame_pair *p;
+	struct last_gap *last;
+	uint32_t i;
+	int err = pair_of(a, part, &i);
 
-	if (!e) {
-		if (!map__is_full(a->pairs))
-			return -ENOMEM;
+	if (err == -ENOSPC)
 		a->s->n_pairs_not_kept++;
-		return 0;
+	if (err)
+		return err == -ENOSPC ? 0 : err;
+	p = &a->pairs.v[i];
+	last = &a->last.v[i];
+	if (last->gap != a->gap) {
+		*last = (struct last_gap){ .gap = a->gap };
+		p->n_gaps += g->token != 0;
 	}
-	if (e->gap != a->gap) {
-		e->gap = a->gap;
-		e->gap_ns = 0;
-		e->p.n_gaps += g->token != 0;
+	last->ns += part->ns;
+	if (last->ns > p->max_ns) {
+		p->max_ns = last->ns;
+		p->max_at_ns = g->t0_ns;
 	}
-	e->gap_ns += part->ns;
-	if (e->gap_ns > e->p.max_ns) {
-		e->p.max_ns = e->gap_ns;
-		e->p.max_at_ns = g->t0_ns;
-	}
-	e->p.prov = part->prov > e->p.prov ? part->prov : e->p.prov;
-	*(g->token ? &e->p.ns : &e->p.ttft_ns) += part->ns;
+	p->prov = part->prov > p->prov ? part->prov : p->prov;
+	*(g->token ? &p->ns : &p->ttft_ns) += part->ns;
 	return 0;
 }
 
@@ -145,18 +164,15 @@ static int longer_pair(const void *x, const void *y)
 	return d ? d : strcmp(a->root.name, b->root.name);
 }
 
-static int take_pairs(struct adder *a)
+static void take_pairs(struct adder *a)
 {
 	struct blame_sum *s = a->s;
 
-	s->pairs = malloc((map__len(a->pairs) + 1) * sizeof(*s->pairs));
-	if (!s->pairs)
-		return -ENOMEM;
-	for (const struct pair_entry *e = map__oldest(a->pairs, NULL); e;
-	     e = map__newer(a->pairs, e, NULL))
-		s->pairs[s->n_pairs++] = e->p;
-	qsort(s->pairs, s->n_pairs, sizeof(*s->pairs), longer_pair);
-	return 0;
+	s->pairs = a->pairs.v;
+	s->n_pairs = a->pairs.n;
+	a->pairs.v = NULL;
+	if (s->n_pairs)
+		qsort(s->pairs, s->n_pairs, sizeof(*s->pairs), longer_pair);
 }
 
 /* ---- gaps ---- */
@@ -304,20 +320,21 @@ int blame_sum__select(struct blame *b, const struct model_view *v, const struct 
 	int err = 0;
 
 	a.s = calloc(1, sizeof(*a.s));
-	a.pairs = map__new(sizeof(struct pair_entry), MAX_PAIRS);
+	a.by_key = map__new(sizeof(uint32_t), MAX_PAIRS);
 	a.in.was = calloc(v->n_requests + 1, sizeof(*a.in.was));
 	a.in.n = v->n_requests;
-	if (!a.s || !a.pairs || !a.in.was)
+	if (!a.s || !a.by_key || !a.in.was)
 		err = -ENOMEM;
 	for (size_t i = from; i < to && !err; i++)
 		err = add_request(&a, (uint32_t)i);
 	if (!err) {
 		a.s->n_learnt = blame__n_learnt(b);
-		err = take_pairs(&a);
-	}
-	if (!err)
+		take_pairs(&a);
 		err = add_what_ifs(a.s, &a.in);
-	map__free(a.pairs);
+	}
+	map__free(a.by_key);
+	vec_free(&a.pairs);
+	vec_free(&a.last);
 	free(a.in.was);
 	vec_free(&a.in.shares);
 	if (err)
