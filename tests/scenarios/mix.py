@@ -66,14 +66,21 @@ class Mix:
 		return t1
 
 	def _usual(self):
-		return STEP * (1 + self.rng.gauss(0, 0.004))
+		"""It varies a little, and grows with what the streams have computed."""
+		context = sum(q.pos for q in self.streams)
+		return STEP * (1 + self.rng.gauss(0, 0.015)) + 0.0002 * context
 
-	def decode(self, n=1, ms=None, gpu=None, without=(), stretch=1.0):
+	def decode(self, n=1, more=0.0, gpu=None, without=(), stretch=1.0):
+		"""Steps of all streams, longer by `more`, or by a factor. How much longer in all."""
+		excess = 0.0
 		if stretch != 1:	# what the device does takes longer
 			gpu = {"all": {"stretch": stretch}}
 		for _ in range(n):
 			members = [q.d for q in self.streams if q not in without]
-			self._step((self._usual() if ms is None else ms) * stretch, members, gpu)
+			usual = self._usual()
+			self._step(usual * stretch + more, members, gpu)
+			excess += usual * (stretch - 1) + more
+		return excess
 
 	def quiet(self):
 		"""Between disturbances; now and then one stream ends and another begins."""
@@ -101,6 +108,17 @@ class Mix:
 			s.code(s.loop_tid, t + 5, t + 5.4, "gc", "gc_collect_main")
 		if r.random() < 0.3:
 			s.span(self.other, t, t + 15, "run", pid=s.core, cpu=6, from_cpu=6)
+		if r.random() < 0.3:	# others wait, and nobody for them
+			s.span(self.other, t, t + 60, "runnable", pid=s.core, cpu=6, from_cpu=6, by_tgid=5001,
+			       by_tid=5001, by_ns=60000000, by_name="ffmpeg")
+			self.rec.add("throttle", t + 100, "throttle", since_ns=ns(t), cgroup=s.cgroup + 1,
+				     throttled_ns=80000000, n_throttled=1, n_periods=1, quota_us=1000,
+				     period_us=100000, path="/batch.slice")
+		if r.random() < 0.3:	# busy between two outputs, and in time for the next
+			s.span(s.front_tid, t + 2, t + 9, "run", cpu=1, from_cpu=1)
+			s.code(s.front_tid, t + 2, t + 9, "json", "json.py:dumps")
+		if r.random() < 0.3:	# there, but idle
+			self._look(by=4242, name="embedder", pct=0)
 
 	def _look(self, why=(), by=0, name="", pct=0, clock=1965):
 		"""A look at the devices: what was true since the last one."""
@@ -122,7 +140,8 @@ class Mix:
 		self.n += 1
 		n = self.rng.randrange(1000, 4000)
 		c = self.s.request("c%d" % self.n, t0 - 2, n, 1)
-		self._step(STEP + 0.04 * n, [q.d for q in self.streams] + [c.p(n)], {"all": {"graph": "none"}})
+		self._step(self._usual() + 0.04 * n, [q.d for q in self.streams] + [c.p(n)],
+			   {"all": {"graph": "none"}})
 		return self.done("prefill", t0, {"prefill": request_of(c)}, 0.04 * n)
 
 	def preemption(self):
@@ -131,20 +150,23 @@ class Mix:
 		q, taker = r.sample(self.streams, 2)
 		lost = q.pos
 		self.decode(r.randrange(8, 20), without=(q,))
-		again = STEP + 0.04 * max(lost, 2000)
+		again = self._usual() + 0.04 * max(lost, 2000)
 		parked = self.t - t0
 		self.rec.add("engine", self.t + again, "seq_preempt", ts=t0, tgid=s.core, slot=q.slot,
 			     lost_tokens=lost, resumed_ns=ns(self.t), for_slot=taker.slot + 1,
 			     sources=("steps%d" % s.core,))
 		self._step(again, [x.p(max(lost, 2000), again=True, pos=0, out=1) if x is q else x.d
 				   for x in self.streams], {"all": {"graph": "none"}})
-		return self.done("preemption", t0, {"preempted": request_of(taker), "recompute": None}, parked, [q])
+		self.done("recompute", t0, {"recompute": request_of(q)}, 0.04 * max(lost, 2000),
+			  [x for x in self.streams if x is not q])
+		return self.done("preemption", t0, {"preempted": request_of(taker), "recompute": None},
+				 parked + again, [q])
 
 	def _stall(self, evidence, lo=60, hi=300):
 		"""A step that takes so much longer because its thread was kept from working."""
 		t0, ms = self.t, self.rng.uniform(lo, hi)
 		evidence(t0 + 2, t0 + 2 + ms)
-		self.decode(ms=STEP + ms)
+		self.decode(more=ms)
 		return t0, ms
 
 	def gc(self):
@@ -206,7 +228,7 @@ class Mix:
 		t0, ms = self.t, self.rng.uniform(200, 900)
 		s.span(s.loop_tid, t0 + 2, t0 + 2 + ms, "run", cpu=2, from_cpu=2)
 		s.code(s.loop_tid, t0 + 2, t0 + 2 + ms, "compile", "triton/compiler.py:compile")
-		self.decode(ms=STEP + ms, gpu={"all": {"flags": ["COLD"], "graph": "none", "launches": 40}})
+		self.decode(more=ms, gpu={"all": {"flags": ["COLD"], "graph": "none", "launches": 40}})
 		return self.done("compile", t0, {"compile": NOBODY}, ms)
 
 	def unexplained(self):
@@ -216,8 +238,8 @@ class Mix:
 	def graph_miss(self):
 		t0, n = self.t, self.rng.randrange(3, 12)
 		more = self.rng.uniform(12, 40)
-		self.decode(n, ms=STEP + more, gpu={"all": {"graph": "miss", "launches": 1185,
-							     "graph_launches": 0, "padded_to": 0}})
+		self.decode(n, more=more, gpu={"all": {"graph": "miss", "launches": 1185, "graph_launches": 0,
+						       "padded_to": 0}})
 		return self.done("graph_miss", t0, {"graph_miss": NOBODY}, n * more)
 
 	def straggler(self):
@@ -225,26 +247,25 @@ class Mix:
 		late, more = self.rng.randrange(RANKS), self.rng.uniform(15, 60)
 		gpu = {k: dict(late=more, collective=2) if k == late else dict(collective=2 + more)
 		       for k in range(RANKS)}
-		self.decode(n, ms=STEP + more, gpu=gpu)
+		self.decode(n, more=more, gpu=gpu)
 		return self.done("straggler", t0, {"collective_wait": Who("rank", str(late))}, n * more)
 
 	def neighbour(self):
 		self._look()
 		t0, n = self.t, self.rng.randrange(6, 15)
 		by = self.rng.uniform(1.5, 2.2)
-		self.decode(n, stretch=by)
+		ms = self.decode(n, stretch=by)
 		self._look(["NEIGHBOUR"], by=4242, name="embedder", pct=50)
-		return self.done("neighbour", t0, {"gpu_neighbour": Who("process", "embedder", "4242")},
-				 n * STEP * (by - 1))
+		return self.done("neighbour", t0, {"gpu_neighbour": Who("process", "embedder", "4242")}, ms)
 
 	def clocked(self):
 		self._look()
 		t0, n = self.t, self.rng.randrange(6, 15)
 		mhz = self.rng.randrange(900, 1500)
 		by = 1 + (1965 / mhz - 1) * self.rng.uniform(0.6, 1.0)
-		self.decode(n, stretch=by)
+		ms = self.decode(n, stretch=by)
 		self._look(["POWER"], clock=mhz)
-		return self.done("clock", t0, {"gpu_clock": NOBODY}, n * STEP * (by - 1))
+		return self.done("clock", t0, {"gpu_clock": NOBODY}, ms)
 
 	# behind the engine
 
@@ -354,8 +375,9 @@ class Mix:
 			t0 = self.t
 			self.quiet()
 			quiets.append((t0, self.t))
-			truth = getattr(self, kind)()
-			truth.t1 = self.t
+			getattr(self, kind)()
+			for truth in self.truths:
+				truth.t1 = truth.t1 or self.t
 			self.decode(2)
 		for q in self.streams:
 			q.out = q.tokens + 1
