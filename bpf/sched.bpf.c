@@ -238,7 +238,7 @@ static __always_inline void tell_sleep(struct run *run, struct task_struct *task
 	span.cpu = run->cpu_nr;
 	span.by_tgid = t->by_tgid;
 	span.by_tid = t->by_tid;
-	span.by_ns = t->by_ns < end - since ? t->by_ns : end - since;
+	span.by_ns = t->by_ns;	/* the agent cuts it to the length of the span */
 	span.by_cgroup = t->by_cgroup;
 	__builtin_memcpy(span.by_name, t->by_name, sizeof(span.by_name));
 	span.major_faults = t->fault;
@@ -341,6 +341,9 @@ static __always_inline void switched_in(struct run *run, struct task_struct *tas
 			tell_sleep(run, task, t);
 		tell_runnable(run, task, t);
 	}
+	if (t->slept || !t->awake_ns)
+		t->awake_ns = run->now;
+	t->slept = 0;
 	t->where = ON_CPU;
 	t->on_ns = run->now;
 	t->cpu = run->cpu_nr;
@@ -412,7 +415,7 @@ int BPF_PROG(sched_waking, struct task_struct *task)
 		t->by_tid = by_tid;
 		t->by_cgroup = 0;
 		waker = may_follow(by->tgid) ? bpf_map_lookup_elem(&threads, &by_tid) : NULL;
-		t->by_ns = waker && waker->on_ns ? run.now - waker->on_ns : 0;
+		t->by_ns = waker && waker->awake_ns ? run.now - waker->awake_ns : 0;
 		bpf_probe_read_kernel(t->by_name, sizeof(t->by_name), by->comm);
 	}
 	count_run(run.cell, run.now);

@@ -50,7 +50,7 @@ struct tl_thread_span {
 	/* RUNNABLE: who had its CPU for most of the span. SLEEP: the thread that ended it. */
 	__u32 by_tgid, by_tid;	/* 0: not known */
 	__u64 by_ns;		/* RUNNABLE: of the span, for how long; SLEEP: for how long that thread had
-				 * then been on a CPU without a break, up to the span's length */
+				 * then run without a sleep, up to the span's length */
 	__u64 by_cgroup;	/* id; 0: not known */
 	char by_name[16];	/* comm */
 	__u32 major_faults;	/* of the thread in the span */

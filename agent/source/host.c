@@ -200,6 +200,7 @@ static int learn(struct host *h, const struct tl_hdr *ev, bool ran_step, const s
 
 int host__take(struct host *h, const struct tl_hdr *ev, const struct emit *out)
 {
+	const struct process *p;
 	struct tl_thread_span span;
 	int err = 0;
 
@@ -209,6 +210,10 @@ int host__take(struct host *h, const struct tl_hdr *ev, const struct emit *out)
 		return err ? err : 1;
 	case TL_RAW_WAIT:
 		span = span_of_wait((const void *)ev);
+		p = map__get(h->processes, ev->tgid);
+		/* Without a quota an idle CPU is one that was slow to wake. */
+		if (p && !host_cgroup_is_limited(h, p))
+			span.hdr.flags &= ~TL_SPAN_IDLE_CPU;
 		err = on_span(h, &span, out);
 		return err ? err : 1;
 	case TL_RAW_LLAMA_STEP:

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum { MAX_CGROUPS = 256, MAX_TEXT = 16 << 10 };
-static const uint64_t look_gap_ns = 95000000, check_gap_ns = 5000000000, min_user_ns = 500000;
+static const uint64_t look_gap_ns = 95000000, check_gap_ns = 1000000000, min_user_ns = 500000;
 
 /* A cgroup that a followed process is in, or one above it. */
 struct quota {
@@ -146,6 +146,17 @@ void host_cgroup_find(struct host *h, struct process *p)
 	p->cgroup = p->n_cgroups ? p->cgroups[0] : 0;
 }
 
+bool host_cgroup_is_limited(const struct host *h, const struct process *p)
+{
+	for (size_t i = 0; i < p->n_cgroups; i++) {
+		const struct quota *q = map__get(h->quotas, p->cgroups[i]);
+
+		if (q && q->quota_us)
+			return true;
+	}
+	return false;
+}
+
 /* ---- who used it ---- */
 
 enum { MAX_GROUPS = 64 };
@@ -268,10 +279,34 @@ static int look(struct host *h, uint64_t cgroup, struct quota *q, uint64_t now_n
 	return tell(h, cgroup, &ev, out);
 }
 
+/* Processes are moved to other cgroups, mostly soon after they began. */
+static int place(struct host *h, const struct emit *out)
+{
+	uint64_t tid;
+	int err = 0;
+
+	for (struct process *p = map__oldest(h->processes, NULL); p; p = map__newer(h->processes, p, NULL)) {
+		p->last_cgroup = p->cgroup;
+		host_cgroup_find(h, p);
+	}
+	for (struct thread *t = map__oldest(h->threads, &tid); t && !err; t = map__newer(h->threads, t, &tid)) {
+		const struct process *p = t->told ? map__get(h->processes, t->tgid) : NULL;
+
+		if (p && p->cgroup != p->last_cgroup)
+			err = host_tell_thread(h, tid, t, out);
+	}
+	return err;
+}
+
 int host_cgroup_poll(struct host *h, uint64_t now_ns, const struct emit *out)
 {
 	uint64_t id;
 	int err = 0;
+
+	if (now_ns - h->placed_ns > check_gap_ns) {
+		h->placed_ns = now_ns;
+		err = place(h, out);
+	}
 
 	for (struct quota *q = map__oldest(h->quotas, &id); q && !err; q = map__newer(h->quotas, q, &id)) {
 		if (!q->checked_ns || now_ns - q->checked_ns > check_gap_ns) {

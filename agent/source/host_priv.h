@@ -18,7 +18,7 @@ struct process {
 	uint32_t tgid, server;
 	uint16_t engine;
 	int16_t rank;
-	uint64_t cgroup;		/* id of its own; 0: not known */
+	uint64_t cgroup, last_cgroup;	/* id of its own, now and at the look before; 0: not known */
 	uint64_t cgroups[MAX_ABOVE];	/* its own, and those above it */
 	size_t n_cgroups;
 	uint64_t scanned_ns, next_scan_ns, gap_ns;
@@ -46,6 +46,7 @@ struct host {
 	struct map *watches;		/* tid -> uint32_t: what the kernel was asked of it */
 	struct map *quotas;		/* id of a cgroup -> struct quota */
 	struct cgroup_mount *mount;
+	uint64_t placed_ns;		/* when the cgroups of all processes were last read */
 	uint64_t n_untold;		/* as of the last TL_LOST */
 };
 
@@ -66,6 +67,7 @@ int host_cgroup_open(struct host *h);
 void host_cgroup_close(struct host *h);
 bool host_cgroup_is_v1(const struct host *h);
 void host_cgroup_find(struct host *h, struct process *p);	/* sets its cgroups */
+bool host_cgroup_is_limited(const struct host *h, const struct process *p);
 int host_cgroup_poll(struct host *h, uint64_t now_ns, const struct emit *out);
 
 /* host_threads.c: who they are */
