@@ -5,6 +5,7 @@
 #include "base/util.h"
 #include "sink/blame_priv.h"
 #include "sink/blame_words.h"
+#include "sink/notes_priv.h"
 #include "sink/text_priv.h"
 
 #include <errno.h>
@@ -22,6 +23,7 @@ static int write_answer(struct page *p, const struct blame_text *t)
 
 	if (err)
 		return err;
+	text_urgent(p, t->v);
 	if (t->request)
 		snprintf(first, sizeof(first), "r%u: ", t->v->requests[t->request - 1].req);
 	page__style(p, STYLE_BOLD);
@@ -257,6 +259,11 @@ static void write_unexplained(struct page *p, const struct blame_sum *s)
 		page__para(p, "", LABEL, "no evidence was recorded of: %s", not);
 }
 
+static void write_note(void *ctx, const char *sentence)
+{
+	page__para(ctx, "note", LABEL, "%s", sentence);
+}
+
 static void write_basis(struct page *p, const struct blame_text *t)
 {
 	const struct blame_sum *s = t->sum;
@@ -282,6 +289,7 @@ static void write_basis(struct page *p, const struct blame_text *t)
 	if (s->n_pairs_not_kept)
 		page__para(p, "not kept", LABEL, "%" PRIu64 " parts of pairs beyond the limit of %d: in the "
 			   "sums only", s->n_pairs_not_kept, MAX_PAIRS);
+	note_health(t->v, &(struct say){ write_note, p });
 	text_seen(p, t->v, t->summary);
 	text_cost(p, t->v, t->summary);
 	text_capture(p, t->v);

@@ -398,7 +398,9 @@ static int write_report(struct jsonw *w, const struct model_view *v, const struc
 	write_coverage(w, v, s);
 	if (!o->no_self)
 		write_self(w, v, s);
-	err = json_engines(w, v);
+	err = json_health(w, v);
+	if (!err)
+		err = json_engines(w, v);
 	if (err)
 		return err;
 	write_summary(w, v, s);
@@ -474,7 +476,9 @@ int json_blame_only(const struct model_view *v, struct blame *b, const struct bl
 	json_known_count(&w, "t0_ns", v->t0_ns);
 	write_capture(&w, v, o->trouble);
 	write_coverage(&w, v, &s);
-	err = json_blame(&w, v, bs);
+	err = json_health(&w, v);
+	if (!err)
+		err = json_blame(&w, v, bs);
 	if (!err)
 		err = write_requests_blame(&w, v, b, sel->request, o->all_gaps);
 	blame_sum__free(bs);

@@ -22,6 +22,7 @@ void json_pid(struct jsonw *w, const struct model_view *v, uint32_t engine);	/* 
 int json_engines(struct jsonw *w, const struct model_view *v);
 int json_requests(struct jsonw *w, const struct model_view *v, struct blame *b,
 		  const struct json_opts *o);
+int json_health(struct jsonw *w, const struct model_view *v);
 /* "blame" and "what_if" */
 int json_blame(struct jsonw *w, const struct model_view *v, const struct blame_sum *s);
 /* "gaps" and "ttft_parts" of a request (index) */

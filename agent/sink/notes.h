@@ -16,6 +16,12 @@ extern const struct definition definitions[];
 typedef void (*note_fn)(void *ctx, const char *sentence);
 void notes_each(const struct model_view *v, const struct summary *s, note_fn fn, void *ctx);
 
+/* The sentence on one note of model/health.h; and those that must stand before any answer: a hang, an
+ * observer that cost too much. */
+struct health_note;
+void note_of_health(const struct model_view *v, const struct health_note *n, note_fn fn, void *ctx);
+void notes_urgent(const struct model_view *v, note_fn fn, void *ctx);
+
 /* Why a request is not complete, "" if it is. Returns buf. */
 const char *request_reason(const struct rec_request *r, char *buf, size_t size);
 

@@ -120,3 +120,19 @@ void note_health(const struct model_view *v, const struct say *to)
 	if (h.n_not_kept)
 		say(to, "%" PRIu64 " more notes on the evidence are left out", h.n_not_kept);
 }
+
+void note_of_health(const struct model_view *v, const struct health_note *n, note_fn fn, void *ctx)
+{
+	note_one(v, n, &(struct say){ fn, ctx });
+}
+
+void notes_urgent(const struct model_view *v, note_fn fn, void *ctx)
+{
+	struct health h;
+
+	if (health_notes(v, &h))
+		return;
+	for (size_t i = 0; i < h.n; i++)
+		if (h.v[i].kind == HEALTH_HANG || h.v[i].kind == HEALTH_GPU_BUDGET)
+			note_of_health(v, &h.v[i], fn, ctx);
+}

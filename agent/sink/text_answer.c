@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "base/util.h"
 #include "sink/blame_words.h"
+#include "sink/notes.h"
 #include "sink/text_priv.h"
 #include "sink/who.h"
 
@@ -160,6 +161,18 @@ static void write_shares(struct page *p, const struct summary *s, const struct w
 		   units_ns(total, w->total_ns), w->n, text, full);
 }
 
+static void write_urgent(void *ctx, const char *sentence)
+{
+	page__style(ctx, STYLE_BAD);
+	page__para(ctx, "", 0, "%s.", sentence);
+	page__style(ctx, STYLE_PLAIN);
+}
+
+void text_urgent(struct page *p, const struct model_view *v)
+{
+	notes_urgent(v, write_urgent, p);
+}
+
 /* Who slowed whom, if it is worth opening with. */
 static int write_blame(struct page *p, const struct model_view *v)
 {
@@ -188,6 +201,7 @@ int text_answer(struct page *p, const struct model_view *v, const struct summary
 	struct waits w;
 	int err = add_up_waits(v, &w);
 
+	text_urgent(p, v);
 	if (!err)
 		err = write_blame(p, v);
 	if (err)

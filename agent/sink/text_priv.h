@@ -18,6 +18,9 @@ enum { FROM_WIDTH = 80, FULL_WIDTH = 98, MEDIUM_WIDTH = 72 };
 /* The first sentences. Returns 0 or -ENOMEM. */
 int text_answer(struct page *p, const struct model_view *v, const struct summary *s);
 
+/* What must stand before it: a rank that hangs, an observer that cost too much. */
+void text_urgent(struct page *p, const struct model_view *v);
+
 /* What an answer rests on: events seen and lost, what the observer cost, the capture. */
 void text_seen(struct page *p, const struct model_view *v, const struct summary *s);
 void text_cost(struct page *p, const struct model_view *v, const struct summary *s);

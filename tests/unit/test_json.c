@@ -142,7 +142,17 @@ static const char *const schema[] = {
 	"summary.by_prefix.cold.prefill_ms.p50", "summary.by_prefix.unknown.n_requests",
 	"summary.batch.over_time.0.mean_kv_pct", "summary.batch.over_time.0.mean_running",
 	"summary.batch.over_time.0.mean_waiting", "summary.definitions.frontend",
-	"summary.definitions.delivery",
+	"summary.definitions.delivery", "health", "blame.answer", "blame.by_mechanism.0.mechanism",
+	"blame.by_mechanism.0.ms", "blame.by_mechanism.0.gaps_ms", "blame.by_mechanism.0.ttft_ms",
+	"blame.by_mechanism.0.gaps", "blame.by_mechanism.0.victims",
+	"blame.by_mechanism.0.share_pct", "blame.by_mechanism.0.above_pct", "blame.pairs",
+	"blame.pairs_not_kept", "blame.unexplained_ms", "blame.ruled_out", "blame.above_baseline_ms",
+	"blame.gaps_ms", "blame.ttfts_ms", "blame.gaps", "blame.gaps_above_baseline",
+	"blame.gaps_without_baseline", "blame.ttfts", "blame.baseline_steps",
+	"blame.provenance.observed_ms", "blame.provenance.reported_ms",
+	"blame.provenance.inferred_ms", "what_if.0.without", "what_if.0.tpot_p50_ms",
+	"what_if.0.tpot_p99_ms", "what_if.0.ttft_p99_ms", "requests.0.gaps",
+	"requests.0.ttft_parts",
 };
 
 static void test_json__has_every_key(void **state)
@@ -310,7 +320,8 @@ static void test_json__unknown_is_null_never_zero(void **state)
 	r->prov[P_REQ_FIRST_BYTE] = PROV_NONE;
 	r->status = 0;
 	r->stream = -1;
-	r->engine = 7;
+	r->engine = 1; /* of which nothing is known, not even its pid */
+	f->v.n_engines = 2;
 	r->path[0] = r->model[0] = r->id[0] = '\0';
 	fake_chunk(r, 10, TL_CHUNK_TEXT);
 	r->at_ns[P_FIRST_CHUNK] = 0;
