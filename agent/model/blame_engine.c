@@ -116,14 +116,15 @@ static void cut_decode(struct walk *w, uint32_t step, uint64_t until_ns, const s
 {
 	uint64_t own_ns = least(until_ns - w->at_ns, take_credit(w, e->decode_ns));
 	uint64_t left = until_ns - w->at_ns - own_ns, prefill;
+	uint32_t n_prompt = w->b->ix.facts[step].prefill;	/* tokens */
 
 	if (left > e->err_ns && lost_in(w->b, w->at_ns, until_ns)) {
 		gap_add(w->g, MECH_LOST, PROV_NONE, left, NULL, NULL);
 		left = 0;
 	}
 	take_clues(w, until_ns, &left);
-	take_step_clues(w, step, e->step_ns, &left);
-	if (left && w->b->ix.facts[step].prefill) {
+	take_step_clues(w, step, n_prompt && !e->n_prefill ? 0 : e->step_ns, &left);
+	if (left && n_prompt) {
 		prefill = prefill_bound(e, left);
 		gap_add_prefill(w->b, w->g, prefill, step, w->seq);
 		left -= prefill;

@@ -131,7 +131,8 @@ struct device_state device_at(const struct clues *c, uint32_t device, uint64_t t
 			mhz_ns += (double)s[i].clock_mhz * len;
 			ns += len;
 		}
-		if ((s[i].by_tgid || s[i].why & TL_GPU_NEIGHBOUR) && len > by_ns) {
+		/* one that is there and does nothing keeps nobody waiting */
+		if ((s[i].by_pct || s[i].why & TL_GPU_NEIGHBOUR) && len > by_ns) {
 			by_ns = len;
 			d.neighbour = &s[i];
 		}
