@@ -44,15 +44,13 @@ class Mix:
 		self.arrivals[q] = []
 		return q
 
-	def _step(self, ms, members, gpu=None, begin=None):
-		t0 = self.t if begin is None else begin
-		t1 = t0 + ms
+	def _step(self, ms, members, gpu=None, busy=None):
+		t0, t1 = self.t, self.t + ms
 		normal = dict(graph="hit", launches=9, graph_launches=1, batch=len(members),
 			      padded_to=len(members), collective=2, transfer=2)
 		for rank in range(RANKS):
 			mine = dict(normal, **((gpu or {}).get(rank, (gpu or {}).get("all", {}))))
-			busy = mine.pop("busy", (STEP - 1) * mine.pop("stretch", 1))
-			self.s.gpu_step(t0, t1, busy, rank=rank, pid=300 + rank, **mine)
+			self.s.gpu_step(t0, t1, busy or ms - 1, rank=rank, pid=300 + rank, **mine)
 		before = {q: len(q.written) for q in self.proxied}
 		self.s.step(t0, t1, *members, write=self.write)
 		for q in self.proxied:
@@ -73,12 +71,10 @@ class Mix:
 	def decode(self, n=1, more=0.0, gpu=None, without=(), stretch=1.0):
 		"""Steps of all streams, longer by `more`, or by a factor. How much longer in all."""
 		excess = 0.0
-		if stretch != 1:	# what the device does takes longer
-			gpu = {"all": {"stretch": stretch}}
 		for _ in range(n):
 			members = [q.d for q in self.streams if q not in without]
 			usual = self._usual()
-			self._step(usual * stretch + more, members, gpu)
+			self._step(usual * stretch + more, members, gpu, busy=usual * stretch - 1)
 			excess += usual * (stretch - 1) + more
 		return excess
 
