@@ -62,7 +62,7 @@ struct sample {
 	uint64_t ns, hole_ns;	/* without what is known to have disturbed */
 	uint32_t n_decode, context;
 	uint32_t prefill;
-	bool disturbed;
+	uint32_t disturbed_pct;
 };
 struct samples {
 	struct sample *v;
@@ -94,20 +94,41 @@ static bool sample_of(const struct step_index *ix, const struct baseline_evidenc
 	*ret = (struct sample){
 		.ns = at.t1_ns - at.t0_ns - in_step, .hole_ns = at.t0_ns - at.hole_ns - in_hole,
 		.n_decode = f->n_decode, .context = f->context, .prefill = f->prefill,
-		.disturbed = in_step + in_hole > (at.t1_ns - at.hole_ns) / 100,
+		.disturbed_pct = (uint32_t)((in_step + in_hole) * 100 / (at.t1_ns - at.hole_ns)),
 	};
 	return true;
+}
+
+static int compare(uint32_t a, uint32_t b)
+{
+	return a < b ? -1 : a > b;
 }
 
 static int by_batch(const void *a, const void *b)
 {
 	const struct sample *x = a, *y = b;
+	int c = compare(x->n_decode, y->n_decode);
 
-	if (x->n_decode != y->n_decode)
-		return x->n_decode < y->n_decode ? -1 : 1;
-	if (x->disturbed != y->disturbed)
-		return x->disturbed ? 1 : -1;
-	return x->context < y->context ? -1 : x->context > y->context;
+	if (!c)
+		c = compare(x->disturbed_pct, y->disturbed_pct);
+	return c ? c : compare(x->context, y->context);
+}
+
+static int by_context(const void *a, const void *b)
+{
+	return compare(((const struct sample *)a)->context, ((const struct sample *)b)->context);
+}
+
+/* Those that nothing disturbed suffice. Where that are few, the least disturbed fifth: evidence is of
+ * several threads, and less what all of them waited is often less than the step needs. `v` is in order
+ * of how disturbed they were. */
+static size_t n_usable(const struct sample *v, size_t n)
+{
+	size_t enough = n / 5 > MIN_STEPS ? n / 5 : MIN_STEPS, k = 0;
+
+	while (k < n && (k < enough || !v[k].disturbed_pct))
+		k++;
+	return k;
 }
 
 /* Steps that decode and do nothing else, or those that prefill; as many as there is room for. */
@@ -130,15 +151,13 @@ static void collect(const struct step_index *ix, const struct baseline_evidence 
 
 /* ---- decode ---- */
 
-/* Slope between the eighths of samples of one batch size, ordered by context; false: too few. */
-static bool slope_of(const struct sample *v, size_t n, uint64_t *scratch, double *ret)
+/* Slope between the eighths of samples of one batch size, ordered by context. */
+static double slope_of(const struct sample *v, size_t n, uint64_t *scratch)
 {
 	double ns[N_EIGHTHS], context[N_EIGHTHS];
 	uint64_t slopes[N_EIGHTHS * N_EIGHTHS / 2];
 	size_t k = 0;
 
-	if (n < MIN_FOR_SLOPE)
-		return false;
 	for (size_t e = 0; e < N_EIGHTHS; e++) {
 		size_t from = e * n / N_EIGHTHS, until = (e + 1) * n / N_EIGHTHS;
 
@@ -154,47 +173,35 @@ static bool slope_of(const struct sample *v, size_t n, uint64_t *scratch, double
 			/* in 1/1000 ns, so that the median of integers will do */
 			slopes[k++] = rise > 0 && run >= 1 ? (uint64_t)(rise / run * 1000) : 0;
 		}
-	*ret = (double)pct_u64(slopes, k, 500) / 1000;
-	return true;
+	return (double)pct_u64(slopes, k, 500) / 1000;
 }
 
-struct group {
-	const struct sample *v;
-	size_t n, n_clean;
-};
-
-/* The samples of the next batch size. */
-static struct group next_group(const struct samples *s, size_t at)
+/* How many samples of the next batch size there are. */
+static size_t next_group(const struct samples *s, size_t at)
 {
-	struct group g = { s->v + at, 0, 0 };
+	size_t n = 1;
 
-	while (at + g.n < s->n && s->v[at + g.n].n_decode == g.v->n_decode)
-		g.n_clean += !s->v[at + g.n++].disturbed;
-	return g;
-}
-
-/* Undisturbed ones suffice if there are some; else the others, less what disturbed them. */
-static size_t n_usable(const struct group *g)
-{
-	return g->n_clean >= MIN_STEPS && 10 * g->n_clean >= g->n ? g->n_clean : g->n;
+	while (at + n < s->n && s->v[at + n].n_decode == s->v[at].n_decode)
+		n++;
+	return n;
 }
 
 /* The slope of the batch size that most steps had: sizes change while contexts grow. */
-static double learn_slope(const struct samples *s)
+static double learn_slope(struct samples *s)
 {
 	double best = 0;
-	size_t most = 0;
+	size_t most = 0, n;
 
-	for (size_t at = 0; at < s->n;) {
-		struct group g = next_group(s, at);
-		size_t n = n_usable(&g);
-		double slope;
+	for (size_t at = 0; at < s->n; at += n) {
+		size_t usable;
 
-		if (n > most && slope_of(g.v, n, s->scratch, &slope)) {
-			best = slope;
-			most = n;
-		}
-		at += g.n;
+		n = next_group(s, at);
+		usable = n_usable(s->v + at, n);
+		if (usable <= most || usable < MIN_FOR_SLOPE)
+			continue;
+		qsort(s->v + at, usable, sizeof(*s->v), by_context);
+		best = slope_of(s->v + at, usable, s->scratch);
+		most = usable;
 	}
 	return best;
 }
@@ -215,40 +222,38 @@ static uint64_t middle(uint64_t *scratch, size_t n, uint64_t *ret_spread)
 	return median;
 }
 
-static void learn_cell(const struct group *g, double slope, uint64_t *scratch, struct cell *ret)
+static void learn_cell(const struct sample *v, size_t n, double slope, uint64_t *scratch,
+		       struct cell *ret)
 {
-	size_t n = n_usable(g);
-
-	ret->n_decode = g->v->n_decode;
+	ret->n_decode = v->n_decode;
 	ret->n = (uint32_t)n;
 	for (size_t i = 0; i < n; i++)
-		scratch[i] = less(g->v[i].ns, (uint64_t)(slope * g->v[i].context));
+		scratch[i] = less(v[i].ns, (uint64_t)(slope * v[i].context));
 	ret->base_ns = middle(scratch, n, &ret->spread_ns);
 	for (size_t i = 0; i < n; i++)
-		scratch[i] = g->v[i].hole_ns;
+		scratch[i] = v[i].hole_ns;
 	ret->hole_ns = middle(scratch, n, &ret->hole_spread_ns);
 }
 
-static int learn_decode(struct learnt *l, const struct samples *s)
+static int learn_decode(struct learnt *l, struct samples *s)
 {
-	size_t n_cells = 0;
+	size_t n_cells = 0, n;
 
 	if (s->n < MIN_STEPS)
 		return 0;
-	for (size_t at = 0; at < s->n; at += next_group(s, at).n)
+	for (size_t at = 0; at < s->n; at += next_group(s, at))
 		n_cells++;
 	l->cells = calloc(n_cells, sizeof(*l->cells));
 	if (!l->cells)
 		return -ENOMEM;
 	l->slope = learn_slope(s);
-	for (size_t at = 0; at < s->n;) {
-		struct group g = next_group(s, at);
-
-		if (g.n >= MIN_CELL) {
-			learn_cell(&g, l->slope, s->scratch, &l->cells[l->n_cells]);
-			l->n += l->cells[l->n_cells++].n;
-		}
-		at += g.n;
+	for (size_t at = 0; at < s->n; at += n) {
+		n = next_group(s, at);
+		if (n < MIN_CELL)
+			continue;
+		learn_cell(s->v + at, n_usable(s->v + at, n), l->slope, s->scratch,
+			   &l->cells[l->n_cells]);
+		l->n += l->cells[l->n_cells++].n;
 	}
 	return 0;
 }
@@ -298,33 +303,39 @@ static int size_of(uint32_t tokens)
 	return tokens ? 31 - __builtin_clz(tokens) : 0;
 }
 
-static int by_prefill(const void *a, const void *b)
+static int by_size(const void *a, const void *b)
 {
 	const struct sample *x = a, *y = b;
+	int c = size_of(x->prefill) - size_of(y->prefill);
 
-	return x->prefill < y->prefill ? -1 : x->prefill > y->prefill;
+	return c ? c : compare(x->disturbed_pct, y->disturbed_pct);
 }
 
 static void learn_prefill(struct learnt *l, struct samples *s)
 {
+	size_t n;
+
 	if (!l->n_cells || !s->n)
 		return;
-	qsort(s->v, s->n, sizeof(*s->v), by_prefill);
-	for (size_t at = 0; at < s->n;) {
+	qsort(s->v, s->n, sizeof(*s->v), by_size);
+	for (size_t at = 0; at < s->n; at += n) {
 		int size = size_of(s->v[at].prefill);
-		size_t n = 0;
+		size_t usable;
 
-		for (; at < s->n && size_of(s->v[at].prefill) == size; at++) {
-			const struct sample *x = &s->v[at];
+		for (n = 0; at + n < s->n && size_of(s->v[at + n].prefill) == size;)
+			n++;
+		if (n < MIN_PREFILL)
+			continue;
+		usable = n_usable(s->v + at, n);
+		for (size_t i = 0; i < usable; i++) {
+			const struct sample *x = &s->v[at + i];
 			struct cell c = cell_for(l, batch_of(x->n_decode));
 			uint64_t decode = c.base_ns + (uint64_t)(l->slope * x->context);
 
-			s->scratch[n++] = less(x->ns, decode) * 1000 / x->prefill;
+			s->scratch[i] = less(x->ns, decode) * 1000 / x->prefill;
 		}
-		if (n < MIN_PREFILL)
-			continue;
-		l->prefill[size].n = (uint32_t)n;
-		l->prefill[size].per_token_ns = (double)pct_u64(s->scratch, n, 500) / 1000;
+		l->prefill[size].n = (uint32_t)usable;
+		l->prefill[size].per_token_ns = (double)pct_u64(s->scratch, usable, 500) / 1000;
 	}
 }
 

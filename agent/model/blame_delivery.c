@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 enum { MAX_SAMPLES = 1 << 19, MIN_OF_ANSWER = 8, MIN_PAIRS = 8,
+       MIN_SERVED = 8,	/* answers at once: then their turns matter */
        TINY_NS = 20000, LATE_NS = 1000000 };
 
 struct sample {
@@ -161,6 +162,8 @@ static uint64_t served_until(const struct blame *b, const struct answer *a, cons
 	const struct step_writes *w = &b->writes[step];
 	size_t place = b->ix.facts[step].place;
 
+	if (b->v.steps[step].n_members < MIN_SERVED)
+		return 0;
 	if (2000ull * w->spread_us >= to->written_ns - to->made_ns)
 		return to->written_ns;
 	if (place == b->ix.first[b->v.steps[step].engine])

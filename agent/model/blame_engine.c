@@ -87,8 +87,13 @@ void cut_hole(struct walk *w, uint64_t until_ns, uint32_t next_step, enum mechan
 
 /* ---- steps ---- */
 
-/* At most so much of `left` is others' prefill: what is far more than usual for so many tokens has
- * another reason. */
+/* What others' prefill costs at least and at most of `left`, where that was learnt: what is far more
+ * than usual for so many tokens has another reason. */
+static uint64_t prefill_floor(const struct expected *e, uint64_t left)
+{
+	return e->n_prefill >= MIN_PREFILL_STEPS ? least(left, e->step_ns - e->decode_ns) : 0;
+}
+
 static uint64_t prefill_bound(const struct expected *e, uint64_t left)
 {
 	return e->n_prefill >= MIN_PREFILL_STEPS
@@ -115,16 +120,20 @@ static void cut_unknown(struct walk *w, uint32_t step, uint64_t until_ns, enum m
 static void cut_decode(struct walk *w, uint32_t step, uint64_t until_ns, const struct expected *e)
 {
 	uint64_t own_ns = least(until_ns - w->at_ns, take_credit(w, e->decode_ns));
-	uint64_t left = until_ns - w->at_ns - own_ns, prefill;
-	uint32_t n_prompt = w->b->ix.facts[step].prefill;	/* tokens */
+	uint64_t left = until_ns - w->at_ns - own_ns, prefill = 0;
 
 	if (left > e->err_ns && lost_in(w->b, w->at_ns, until_ns)) {
 		gap_add(w->g, MECH_LOST, PROV_NONE, left, NULL, NULL);
 		left = 0;
 	}
+	if (w->b->ix.facts[step].prefill)
+		prefill = prefill_floor(e, left);
+	left -= prefill;
 	take_clues(w, until_ns, &left);
-	take_step_clues(w, step, n_prompt && !e->n_prefill ? 0 : e->step_ns, &left);
-	if (left && n_prompt) {
+	/* what a prompt costs may not be known: then the step has no usual length */
+	take_step_clues(w, step, w->b->ix.facts[step].prefill && !e->n_prefill ? 0 : e->step_ns, &left);
+	left += prefill;
+	if (left && w->b->ix.facts[step].prefill) {
 		prefill = prefill_bound(e, left);
 		gap_add_prefill(w->b, w->g, prefill, step, w->seq);
 		left -= prefill;

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-/* Of those that only decode, so many are named; more are a crowd. */
-enum { MAX_NAMED = 8 };
+enum { MAX_NAMED = 8,	/* of those that only decode; more are a crowd */
+       TRACE_NS = 5000	/* less is not worth a line */ };
 
 static const struct culprit nobody = { .type = WHO_NOBODY };
 
@@ -69,6 +69,8 @@ void gap_add_clues(struct gap *g, const struct clue_list *l, uint64_t *left)
 		const struct clue *c = &l->v[i];
 		uint64_t ns = least(c->ns, *left);
 
+		if (ns < TRACE_NS)
+			continue;
 		gap_add(g, (enum mechanism)c->mechanism, (enum provenance)c->prov, ns, &c->who, &c->root);
 		*left -= ns;
 	}
@@ -166,10 +168,36 @@ void gap_add_members(struct blame *b, struct gap *g, enum mechanism m, uint64_t 
 static const uint64_t always_looked_for = 1ull << MECH_PREFILL | 1ull << MECH_RECOMPUTE |
 					  1ull << MECH_PREEMPTED | 1ull << MECH_LEFT_OUT;
 
+/* A step that took longer than usual behind a short one is no reason for anything: what nobody can
+ * explain is at most what the gap as a whole has beyond usual. */
+static void bound_unexplained(struct gap *g)
+{
+	uint64_t others = 0, over;
+
+	for (size_t i = 0; i < g->n_parts; i++)
+		if (!mechanism_is_own((enum mechanism)g->parts[i].mechanism))
+			others += g->parts[i].ns;
+	over = less(others, less(g->t1_ns - g->t0_ns, g->usual_ns));
+	for (size_t i = 0; i < g->n_parts && over; i++) {
+		struct blame_part *p = &g->parts[i];
+		uint64_t ns = least(p->ns, over);
+
+		if (p->mechanism != MECH_UNEXPLAINED)
+			continue;
+		p->ns -= ns;
+		if (!p->ns)
+			*p = g->parts[--g->n_parts];
+		gap_add(g, MECH_OWN_DECODE, PROV_OBSERVED, ns, NULL, NULL);
+		return;
+	}
+}
+
 void gap_end(struct blame *b, struct gap *g, uint32_t engine)
 {
 	uint64_t found = 0;
 
+	if (g->token && g->usual_ns)
+		bound_unexplained(g);
 	for (size_t i = 0; i < g->n_parts; i++) {
 		struct blame_part p = g->parts[i];
 		size_t at = i;
