@@ -19,6 +19,7 @@ const volatile __u32 whole_bytes = 5120;	/* head + tail at least: kept of a call
 					 * bounds of 32-bit values that were on the stack */
 
 enum { MAX_IOV = 1024 };	/* IOV_MAX of the kernel */
+enum { STREAM_LOOK = 2048 };	/* bytes of a large write in which signs of a stream are looked for */
 enum { SENDS_MORE = 0x8000 };	/* MSG_MORE, a name that libzmq uses as well */
 
 struct scratch {
@@ -236,6 +237,28 @@ static __always_inline struct io io_of_call(struct pt_regs *regs, __u32 nr)
 	return io;
 }
 
+/* Is what was kept so far of an event stream? Then all of the write is wanted: each event of it counts, and
+ * one that comes in large writes (a proxy, a compressor, a slow reader) has many in one. */
+__noinline int is_stream(__u32 len)
+{
+	const __u64 data = 0x203a617461640a, /* "\ndata: " */ seven = 0xffffffffffffff;
+	const __u64 type = 0x657274732d746e65; /* "ent-stre", of text/event-stream */
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &cpu);
+	__u64 at;
+
+	if (!s)
+		return 0;
+	for (__u32 i = 0; i < STREAM_LOOK; i++) {
+		if (i + 8 > len)
+			break;
+		at = *(__u64 *)(s->ev.data + i);
+		if ((at & seven) == data || at == type)
+			return 1;
+	}
+	return 0;
+}
+
 /* How far TCP counts the stream behind these bytes: a jump from one event to the next of a socket is bytes
  * that no event told of. */
 static __always_inline void set_stream_pos(struct tl_raw_net *ev, const struct sock_id *id, bool out)
@@ -297,6 +320,16 @@ static __always_inline void tell_written(const struct run *run, const struct soc
 	held_wrote(&w);
 }
 
+static __always_inline void copy_call(struct scratch *s, const struct io *io, __u32 total)
+{
+	if (!io->base)
+		copy_iov(io->iov, io->n_iov, total);
+	else if (total > s->max_head + tail_bytes)
+		copy_piece(io->base, 0, total, total);
+	else if (!copy_user(io->base, 0, total))
+		s->head = total;
+}
+
 static __always_inline void send_net(const struct run *run, const struct sock_id *id, const struct io *io,
 				     int fd, __u32 total, __u64 since_ns, bool out, bool wire, __u16 room)
 {
@@ -321,12 +354,12 @@ static __always_inline void send_net(const struct run *run, const struct sock_id
 	if (out && !since_ns)
 		s->ev.hdr.flags = TL_F_JOINED;
 	set_stream_pos(&s->ev, id, out);
-	if (!io->base)
-		copy_iov(io->iov, io->n_iov, total);
-	else if (total > s->max_head + tail_bytes)
-		copy_piece(io->base, 0, total, total);
-	else if (!copy_user(io->base, 0, total))
-		s->head = total;
+	copy_call(s, io, total);
+	if (out && !wire && total > s->max_head + tail_bytes && is_stream(s->head)) {
+		s->head = s->tail = 0;
+		s->max_head = whole_bytes - tail_bytes;
+		copy_call(s, io, total);
+	}
 
 	if (out && !wire && run->mode != TL_TARGET_ALL && is_greeting(s)) {
 		add_tcp_wire(id);

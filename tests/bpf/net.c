@@ -329,6 +329,64 @@ static void test_sendfile__is_a_hole(void **state)
 	pair_close(&p);
 }
 
+enum { STREAM = 30000 };
+
+static void fill_stream(char *buf, size_t len, const char *first)
+{
+	size_t n = snprintf(buf, len, "%s", first);
+
+	memset(buf + n, 'x', len - n);
+	for (size_t i = n + 100; i + 100 < len; i += 100)
+		memcpy(buf + i, "\n\ndata: {\"a", 12);
+}
+
+static const char *const stream_begins[] = {
+	"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", "4e20\r\ndata: {", "41a\r\nnt\": 3}",
+};
+
+static int do_streams(void *arg)
+{
+	const struct pair *p = arg;
+	static char out[STREAM], in[STREAM];
+
+	for (size_t i = 0; i < 2 * 3; i++) {
+		struct iovec iov[3] = { { out, 7 }, { out + 7, 20000 }, { out + 20007, STREAM - 20007 } };
+
+		fill_stream(out, STREAM, stream_begins[i / 2]);
+		if ((i % 2 ? writev(p->a, iov, 3) : write(p->a, out, STREAM)) != STREAM ||
+		    recv(p->b, in, STREAM, MSG_WAITALL) != STREAM)
+			return 1;
+	}
+	return 0;
+}
+
+/* Of a stream that comes in large writes, each event is wanted. */
+static void test_large_writes_of_streams__are_kept_whole(void **state)
+{
+	const struct tl_raw_net *ev;
+	static char want[STREAM];
+	struct capture *c;
+	struct pair p;
+	size_t at = 0;
+
+	(void)state;
+	assert_true(pair_open(&p, AF_INET));
+	c = capture_of(do_streams, &p, NULL);
+	for (size_t i = 0; i < 2 * 3; i++) {
+		do
+			ev = capture_next(c, TL_RAW_NET, &at);
+		while (ev && ev->dir == TL_IN);
+		fill_stream(want, STREAM, stream_begins[i / 2]);
+		assert_non_null(ev);
+		assert_int_equal(ev->total, STREAM);
+		assert_int_equal(ev->head, STREAM);
+		assert_int_equal(ev->tail, 0);
+		assert_memory_equal(ev->data, want, STREAM);
+	}
+	capture_close(c);
+	pair_close(&p);
+}
+
 static int do_other_files(void *arg)
 {
 	int fds[2], udp = socket(AF_INET, SOCK_DGRAM, 0), file = memfd_create("x", 0), nul = open("/dev/null", O_RDWR);
@@ -526,6 +584,7 @@ int main(void)
 		cmocka_unit_test(test_short_write__is_what_was_taken),
 		cmocka_unit_test(test_peek_and_trunc__move_what_they_move),
 		cmocka_unit_test(test_sendfile__is_a_hole),
+		cmocka_unit_test(test_large_writes_of_streams__are_kept_whole),
 		cmocka_unit_test(test_other_files__are_left_alone),
 		cmocka_unit_test(test_loss__is_counted),
 		cmocka_unit_test(test_order__is_that_of_the_calls),
