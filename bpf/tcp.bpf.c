@@ -17,6 +17,17 @@ struct {
 /* Offsets in struct tcphdr. */
 enum { TCPHDR_SEQ = 4, TCPHDR_ACK = 8, TCPHDR_DOFF = 12, TCPHDR_MIN = 20 };
 
+/* Processes that connected to a watched port, and when they last did so for the first time in a while: the
+ * agent is woken for each, to find proxies before they hand on what they are told. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, __u64);
+} connectors SEC(".maps");
+
+enum { CONNECT_AGAIN_NS = 1000000000 };
+
 /* A segment goes to the device. Those that carry new bytes of a held socket let them go. */
 SEC("?tp_btf/net_dev_start_xmit")
 int BPF_PROG(tcp_xmit, const struct sk_buff *skb)
@@ -149,9 +160,10 @@ static __always_inline void look_again(const struct sock *sk_, bool is_gone)
 SEC("?tp_btf/inet_sock_set_state")
 int BPF_PROG(tcp_life, const struct sock *sk, int old_state, int new_state)
 {
-	__u64 id = bpf_get_current_pid_tgid();
-	__u16 port;
+	__u64 id = bpf_get_current_pid_tgid(), now, *last;
+	__u32 tgid = id >> 32;
 	struct cell *cell;
+	__u16 port;
 
 	if (!held_none())
 		look_again(sk, new_state == TCP_CLOSE);
@@ -161,12 +173,18 @@ int BPF_PROG(tcp_life, const struct sock *sk, int old_state, int new_state)
 	cell = bpf_map_lookup_elem(&ports, &port) ? this_cell() : NULL;
 	if (!cell)
 		return 0;
+	now = bpf_ktime_get_ns();
+	last = bpf_map_lookup_elem(&connectors, &tgid);
+	if (last && now - *last < CONNECT_AGAIN_NS)
+		return 0;
+	bpf_map_update_elem(&connectors, &tgid, &now, BPF_ANY);
 	struct tl_raw_tcp ev = {
-		.hdr = { sizeof(ev), TL_RAW_TCP, 0, id >> 32, (__u32)id, bpf_ktime_get_ns() },
+		.hdr = { sizeof(ev), TL_RAW_TCP, 0, tgid, (__u32)id, now },
 		.fd = -1,
 		.what = TL_TCP_CONNECT,
 		.peer_port = port,
 	};
+	cell->asleep_bytes = wakeup_bytes;
 	send_event(cell, &ev.hdr, sizeof(ev));
 	return 0;
 }

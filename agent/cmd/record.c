@@ -26,7 +26,7 @@ struct record_opts {
 	uint64_t duration_ns;	/* 0: until a signal */
 	uint32_t tiers;
 	uint64_t head_bytes, tail_bytes, ring_bytes;
-	bool json, raw, force;
+	bool json, raw, force, no_proxies;
 };
 
 struct recording {
@@ -50,6 +50,7 @@ static const struct argp_option options[] = {
 	{ "head", 'H', "BYTES", 0, "Keep this much of the start of each read and write. Default: 4k", 1 },
 	{ "tail", 'T', "BYTES", 0, "Keep this much of its end if it is longer. Default: 1k", 1 },
 	{ "ring", 'R', "BYTES", 0, "Size of the kernel's event buffer, a power of two. Default: 8M", 1 },
+	{ "no-proxies", 'x', NULL, 0, "Leave out proxies on this host that stand before an engine (nginx, envoy ...)", 1 },
 	{ "raw", 'r', NULL, 0, "Also keep the bytes of the wire, to debug parsers: THE FILE THEN HOLDS TEXT OF "
 	  "PROMPTS AND ANSWERS", 1 },
 	{ 0 }
@@ -107,6 +108,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		parse_size(state, "ring", arg, &o->ring_bytes);
 		if (o->ring_bytes & (o->ring_bytes - 1) || o->ring_bytes < 4096)
 			argp_error(state, "ring '%s' is no power of two of at least 4k", arg);
+		return 0;
+	case 'x':
+		o->no_proxies = true;
 		return 0;
 	case 'r':
 		o->raw = true;
@@ -245,7 +249,7 @@ static int print_json(struct recording *r)
 static int record(struct recording *r)
 {
 	struct session_opts so = {
-		.pids = r->o.pids, .n_pids = r->o.n_pids,
+		.pids = r->o.pids, .n_pids = r->o.n_pids, .no_proxies = r->o.no_proxies,
 		.bpf = { .head_bytes = r->o.head_bytes, .tail_bytes = r->o.tail_bytes,
 			 .ring_bytes = r->o.ring_bytes, .tiers = r->o.tiers },
 		.out = { on_event, r }, .raw = { r->o.raw ? on_raw : NULL, r },
@@ -265,8 +269,8 @@ static int record(struct recording *r)
 
 		session__status(r->session, &s);
 		log_info("attached in %.0f ms", s.bpf.attach_ns / 1e6);
-		fprintf(stderr, "tokenlag: recording %zu engine process%s to '%s'; %s\n", s.n_engines,
-			s.n_engines == 1 ? "" : "es", r->o.out,
+		fprintf(stderr, "tokenlag: recording %zu engine process%s%s to '%s'; %s\n", s.n_engines,
+			s.n_engines == 1 ? "" : "es", s.n_proxies ? " and what stands before them" : "", r->o.out,
 			r->o.duration_ns ? "Ctrl-C stops early" : "Ctrl-C stops");
 	}
 	why = run(r, &err);

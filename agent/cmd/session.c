@@ -5,6 +5,7 @@
 #include "base/map.h"
 #include "base/str.h"
 #include "cmd/log.h"
+#include "cmd/proxies.h"
 #include "cmd/refuse.h"
 #include "cmd/vllm_server.h"
 #include "cmd/vllm_wires.h"
@@ -44,6 +45,7 @@ struct session {
 	struct src_bpf *bpf;
 	struct host *host;
 	struct pipeline *pipe;
+	struct proxies *proxies;	/* NULL: not wanted */
 	struct map *targets;	/* tgid -> struct target */
 	struct emit tap;	/* of what the kernel says */
 	struct emit feed;	/* of evidence from the host */
@@ -231,7 +233,10 @@ static int add_target(struct session *s, const struct discovery *d, const struct
 	ev.max_step_tokens = recognise_max_step_tokens(&f->facts);
 	ev.max_seqs = recognise_max_seqs(&f->facts);
 	log_info("attached to pid %u (%s %s)", f->facts.pid, engine_kind_name(f->id.engine), f->id.role);
-	return pipeline__feed(s->pipe, &ev.hdr);
+	err = pipeline__feed(s->pipe, &ev.hdr);
+	if (!err && s->proxies)
+		err = proxies__look(s->proxies, f->facts.ports, f->facts.n_ports);
+	return err;
 }
 
 /* The other processes of the server that this one belongs to. */
@@ -412,6 +417,8 @@ static int take(void *ctx, const struct tl_hdr *ev)
 			log_info("pid %u exited", ev->tgid);
 		}
 	}
+	if (s->proxies && ev->kind == TL_RAW_TCP && ((const struct tl_raw_tcp *)ev)->what == TL_TCP_CONNECT)
+		proxies__note(s->proxies, ev->tgid);
 	if (s->opts.raw.fn && ev->kind >= TL_RAW_FIRST)
 		err = emit(&s->opts.raw, ev);
 	err = err ? err : host__take(s->host, ev, &s->feed);
@@ -423,6 +430,21 @@ static int take(void *ctx, const struct tl_hdr *ev)
 static int feed(void *ctx, const struct tl_hdr *ev)
 {
 	return pipeline__feed(((struct session *)ctx)->pipe, ev);
+}
+
+static bool is_target(void *ctx, uint32_t tgid)
+{
+	return map__get(((struct session *)ctx)->targets, tgid) || tgid == (uint32_t)getpid();
+}
+
+static int open_proxies(struct session *s)
+{
+	const struct proxies_opts po = { s->bpf, s->host, s->pipe, is_target, s };
+
+	if (s->opts.no_proxies)
+		return 0;
+	s->proxies = proxies__new(&po);
+	return s->proxies ? 0 : -ENOMEM;
 }
 
 int session__open(const struct session_opts *opts, struct session **ret)
@@ -450,6 +472,7 @@ int session__open(const struct session_opts *opts, struct session **ret)
 		goto fail;
 	}
 	err = host__open(s->bpf, &s->host);
+	err = err ? err : open_proxies(s);
 	if (err)
 		goto fail;
 	err = add_targets(s);
@@ -466,6 +489,7 @@ void session__close(struct session *s)
 {
 	if (!s)
 		return;
+	proxies__free(s->proxies);
 	host__close(s->host);
 	src_bpf__close(s->bpf);
 	pipeline__free(s->pipe);
@@ -487,6 +511,9 @@ int session__poll(struct session *s, int timeout_ms)
 		n = host__poll(s->host, monotonic_ns(), &s->feed);
 	if (n < 0)
 		return n;
+	n = s->proxies ? proxies__poll(s->proxies, monotonic_ns()) : 0;
+	if (n < 0)
+		log_warn("cannot look for proxies: %s, ignoring", strerror(-n));
 	while (pipeline__next_wire(s->pipe, &sock))
 		src_bpf__add_tcp_wire(s->bpf, sock);
 	if (!s->opts.n_pids && monotonic_ns() - s->scanned_ns > RESCAN_NS) {
@@ -537,7 +564,7 @@ void session__status(const struct session *s, struct session_status *ret)
 		.steps = pipeline__n_steps(s->pipe), .bad_events = pipeline__n_bad(s->pipe),
 		.events = s->events, .elapsed_ns = monotonic_ns() - s->begin_ns,
 		.agent_cpu_ns = cpu_ns(), .rss_bytes = s->max_rss_bytes, .detach_ns = s->detach_ns,
-		.n_engines = s->n_engines, .bpf = s->last_cost,
+		.n_engines = s->n_engines, .n_proxies = s->proxies ? proxies__n(s->proxies) : 0, .bpf = s->last_cost,
 	};
 	wire__stats(pipeline__wire(s->pipe), &ret->wire);
 	if (s->bpf)

@@ -14,6 +14,7 @@
 struct session_opts {
 	const pid_t *pids;	/* processes asked for; none: every engine that is found */
 	size_t n_pids;
+	bool no_proxies;	/* do not follow what stands before engines on this host */
 	struct src_bpf_opts bpf;
 	struct emit out;	/* semantic events */
 	struct emit raw;	/* also raw ones, for --raw; fn NULL: not wanted */
@@ -42,7 +43,7 @@ struct session_status {
 	uint64_t steps, bad_events, events;
 	uint64_t elapsed_ns, agent_cpu_ns, detach_ns;
 	uint64_t rss_bytes;	/* the most so far */
-	size_t n_engines;
+	size_t n_engines, n_proxies;
 };
 void session__status(const struct session *s, struct session_status *ret);
 /* Says TL_SELF with the costs so far. */

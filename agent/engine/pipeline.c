@@ -3,6 +3,7 @@
 #include "engine/pipeline.h"
 
 #include "base/map.h"
+#include "engine/hops.h"
 #include "engine/llama.h"
 #include "engine/vllm.h"
 #include <errno.h>
@@ -16,17 +17,22 @@ struct pipeline {
 	struct wire *wire;
 	struct map *llamas;	/* tgid -> struct llama * */
 	struct vllm *vllm;
+	struct hops *hops;	/* proxies */
 	uint64_t now_ns;	/* of the event at hand */
 	uint64_t n_steps, n_bad;
+	int hops_err;		/* of the event at hand */
 };
 
 static int count(void *ctx, const struct tl_hdr *ev)
 {
 	struct pipeline *p = ctx;
 
+	int err;
+
 	if (ev->kind == TL_STEP)
 		p->n_steps++;
-	return emit(&p->out, ev);
+	err = emit(&p->out, ev);
+	return err ? err : hops__on_engine(p->hops, ev);
 }
 
 static void on_id(void *ctx, uint32_t tgid, uint32_t req, const char *id, bool answered)
@@ -34,6 +40,8 @@ static void on_id(void *ctx, uint32_t tgid, uint32_t req, const char *id, bool a
 	struct pipeline *p = ctx;
 
 	vllm__on_id(p->vllm, p->now_ns, tgid, req, id, answered);
+	if (answered && !p->hops_err)
+		p->hops_err = hops__on_id(p->hops, req, id);
 }
 
 struct pipeline *pipeline__new(const struct wire_opts *opts, const struct emit *out)
@@ -52,7 +60,8 @@ struct pipeline *pipeline__new(const struct wire_opts *opts, const struct emit *
 	p->wire = wire__new(&wo, &p->counted);
 	p->llamas = map__new(sizeof(struct llama *), MAX_ADAPTERS);
 	p->vllm = vllm__new(&p->counted);
-	if (!p->wire || !p->llamas || !p->vllm) {
+	p->hops = hops__new(&p->out);
+	if (!p->wire || !p->llamas || !p->vllm || !p->hops) {
 		pipeline__free(p);
 		return NULL;
 	}
@@ -69,6 +78,7 @@ void pipeline__free(struct pipeline *p)
 			llama__free(*l);
 	map__free(p->llamas);
 	vllm__free(p->vllm);
+	hops__free(p->hops);
 	wire__free(p->wire);
 	free(p);
 }
@@ -140,12 +150,38 @@ static int on_engine(struct pipeline *p, const struct tl_engine *e)
 	return err ? err : emit(&p->out, &e->hdr);
 }
 
+static bool is_of_proxy(const struct pipeline *p, const struct tl_hdr *ev)
+{
+	const struct tl_raw_proc *proc = (const void *)ev;
+
+	switch (ev->kind) {
+	case TL_RAW_NET:
+	case TL_RAW_SOCK:
+	case TL_RAW_TCP:
+		return hops__has(p->hops, ev->tgid);
+	case TL_RAW_PROC:
+		return hops__has(p->hops, ev->tgid) || (proc->what == TL_PROC_FORK && hops__has(p->hops, proc->parent));
+	}
+	return false;
+}
+
+int pipeline__add_proxy(struct pipeline *p, uint32_t tgid, const char *name)
+{
+	return hops__add(p->hops, tgid, name);
+}
+
 int pipeline__feed(struct pipeline *p, const struct tl_hdr *ev)
 {
 	struct llama *l;
 	int err;
 
 	p->now_ns = ev->ts_ns;
+	p->hops_err = 0;
+	if (is_of_proxy(p, ev)) {
+		err = hops__feed(p->hops, ev);
+		p->n_bad += err == -EBADMSG;
+		return err == -EBADMSG ? 0 : err;
+	}
 	switch (ev->kind) {
 	case TL_ENGINE:
 		err = on_engine(p, (const void *)ev);
@@ -186,7 +222,7 @@ int pipeline__feed(struct pipeline *p, const struct tl_hdr *ev)
 		p->n_bad++;
 		return 0;
 	}
-	return err;
+	return err ? err : p->hops_err;
 }
 
 int pipeline__end(struct pipeline *p, uint64_t now_ns)
@@ -194,7 +230,10 @@ int pipeline__end(struct pipeline *p, uint64_t now_ns)
 	int err = vllm__end(p->vllm);
 
 	p->now_ns = now_ns;
-	return err ? err : wire__end(p->wire, now_ns);
+	p->hops_err = 0;
+	err = err ? err : wire__end(p->wire, now_ns);
+	err = err ? err : p->hops_err;
+	return err ? err : hops__end(p->hops, now_ns);
 }
 
 bool pipeline__next_wire(struct pipeline *p, uint64_t *ret_sock)

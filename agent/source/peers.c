@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Looks in /proc for sockets that are connected to a port, then for who has them. */
+#include "source/peers.h"
+
+#include "base/vec.h"
+#include "source/proc.h"
+#include <dirent.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+	MAX_SOCKETS = 1 << 20, MAX_NETNS = 4096, MAX_PIDS = 65536,
+	MAX_FDS = 1 << 20,	/* of one process */
+	TCP_ESTABLISHED = 1, TCP_SYN_SENT = 2,
+};
+
+struct look {
+	const uint16_t *ports;
+	size_t n_ports;
+	VEC(uint64_t) netns;		/* whose tables were read */
+	VEC(uint64_t) inodes;		/* sockets connected to a port, in order */
+	VEC(uint32_t) pids;
+	uint32_t parent, self;		/* of siblings */
+	uint64_t exe_dev, exe_inode;
+};
+
+#define ADD(vec, value, max) ({								\
+	__typeof__((vec)->v) at_ = vec_push(vec, max);					\
+	if (at_)									\
+		*at_ = (value);								\
+	at_ || (vec)->n >= (max) ? 0 : -ENOMEM;						\
+})
+
+static int read_table(struct look *l, pid_t pid, const char *name)
+{
+	char path[64], line[512];
+	unsigned int port, state;
+	uint64_t inode;
+	int err = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/net/%s", pid, name);
+	f = fopen(path, "re");
+	if (!f)
+		return errno == ENOMEM ? -ENOMEM : 0;
+	while (!err && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, " %*[^:]: %*[^:]:%*x %*[^:]:%x %x %*s %*s %*s %*s %*s %lu", &port, &state,
+			   &inode) != 3 || (state != TCP_ESTABLISHED && state != TCP_SYN_SENT))
+			continue;
+		for (size_t i = 0; i < l->n_ports && !err; i++)
+			if (l->ports[i] == port)
+				err = ADD(&l->inodes, inode, MAX_SOCKETS);
+	}
+	fclose(f);
+	return err;
+}
+
+/* The table of its network namespace, unless that was read already. */
+static int look_at_netns(void *ctx, pid_t pid)
+{
+	struct look *l = ctx;
+	struct stat st;
+	char path[64];
+	int err;
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/net", pid);
+	if (stat(path, &st))
+		return 0;
+	for (size_t i = 0; i < l->netns.n; i++)
+		if (l->netns.v[i] == st.st_ino)
+			return 0;
+	err = ADD(&l->netns, st.st_ino, MAX_NETNS);
+	err = err ? err : read_table(l, pid, "tcp");
+	return err ? err : read_table(l, pid, "tcp6");
+}
+
+static int by_value(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static int look_at_fds(void *ctx, pid_t pid)
+{
+	struct look *l = ctx;
+	char path[64], link[64];
+	struct dirent *d;
+	bool has = false;
+	uint64_t inode;
+	ssize_t len;
+	int n = 0;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+	dir = opendir(path);
+	if (!dir)
+		return errno == ENOMEM ? -ENOMEM : 0;
+	while (!has && n++ < MAX_FDS && (d = readdir(dir))) {
+		len = readlinkat(dirfd(dir), d->d_name, link, sizeof(link) - 1);
+		if (len < 0)
+			continue;	/* "." and "..", or closed meanwhile */
+		link[len] = 0;
+		has = sscanf(link, "socket:[%lu]", &inode) == 1 &&
+		      bsearch(&inode, l->inodes.v, l->inodes.n, sizeof(inode), by_value);
+	}
+	closedir(dir);
+	return has ? ADD(&l->pids, (uint32_t)pid, MAX_PIDS) : 0;
+}
+
+static int give(struct look *l, int err, uint32_t **ret)
+{
+	vec_free(&l->netns);
+	vec_free(&l->inodes);
+	if (err) {
+		vec_free(&l->pids);
+		return err;
+	}
+	*ret = l->pids.v;
+	return l->pids.n;
+}
+
+int peers_of_ports(const uint16_t *ports, size_t n_ports, uint32_t **ret)
+{
+	struct look l = { .ports = ports, .n_ports = n_ports };
+	int err = proc_each(look_at_netns, &l);
+
+	if (!err && l.inodes.n) {
+		qsort(l.inodes.v, l.inodes.n, sizeof(*l.inodes.v), by_value);
+		err = proc_each(look_at_fds, &l);
+	}
+	return give(&l, err, ret);
+}
+
+/* ---- siblings ---- */
+
+static bool read_ppid(pid_t pid, uint32_t *ret)
+{
+	char path[64], line[512], *end;
+	bool ok;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	f = fopen(path, "re");
+	if (!f)
+		return false;
+	/* pid (comm) state ppid: comm may hold anything, its end is the last ')' */
+	ok = fgets(line, sizeof(line), f) && (end = strrchr(line, ')')) && sscanf(end + 1, " %*c %u", ret) == 1;
+	fclose(f);
+	return ok;
+}
+
+static int look_at_parent(void *ctx, pid_t pid)
+{
+	struct look *l = ctx;
+	struct stat st;
+	char path[64];
+	uint32_t ppid;
+
+	if ((uint32_t)pid == l->self || !read_ppid(pid, &ppid) || ppid != l->parent)
+		return 0;
+	snprintf(path, sizeof(path), "/proc/%d/exe", pid);
+	if (stat(path, &st) || st.st_dev != l->exe_dev || st.st_ino != l->exe_inode)
+		return 0;
+	return ADD(&l->pids, (uint32_t)pid, MAX_PIDS);
+}
+
+int peers_siblings(uint32_t pid, uint32_t **ret)
+{
+	struct look l = { .self = pid };
+	struct stat st;
+	char path[64];
+	int err = 0;
+
+	snprintf(path, sizeof(path), "/proc/%u/exe", pid);
+	if (!stat(path, &st) && read_ppid(pid, &l.parent) && l.parent > 1) {
+		l.exe_dev = st.st_dev;
+		l.exe_inode = st.st_ino;
+		err = proc_each(look_at_parent, &l);
+	}
+	return give(&l, err, ret);
+}

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A packet capture on the loopback device: when each segment really left."""
+import socket
+import struct
+import threading
+import time
+
+SO_TIMESTAMPNS = 35
+
+
+class Packets:
+	"""Every TCP segment that leaves on the loopback device from or to a port."""
+
+	def __init__(self, port):
+		self.port, self.seen = port, []
+		self.s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+		self.s.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+		self.s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+		self.s.bind(("lo", 0))
+		self.to_mono = time.monotonic_ns() - time.time_ns()
+		self.stop = threading.Event()
+		self.thread = threading.Thread(target=self.run)
+		self.thread.start()
+
+	def run(self):
+		self.s.settimeout(0.1)
+		while not self.stop.is_set():
+			try:
+				data, anc, _, addr = self.s.recvmsg(256, 256)
+			except socket.timeout:
+				continue
+			if addr[2] == 4 and addr[1] == 0x0800:		# going out, IPv4
+				self.take(data, anc)
+
+	def take(self, data, anc):
+		ip = data[14:]
+		ihl, total = (ip[0] & 15) * 4, struct.unpack("!H", ip[2:4])[0]
+		if ip[9] != socket.IPPROTO_TCP:
+			return
+		src, dst, seq, ack, off = struct.unpack("!HHIIB", ip[ihl:ihl + 13])
+		if self.port not in (src, dst):
+			return
+		sec, nsec = struct.unpack("qq", anc[0][2])
+		self.seen.append({"ns": sec * 1000000000 + nsec + self.to_mono, "from": src, "to": dst, "seq": seq,
+				  "ack": ack, "bytes": total - ihl - (off >> 4) * 4})
+
+	def close(self):
+		self.stop.set()
+		self.thread.join()
+		self.s.close()
+
+	def out(self, peer):
+		"""Segments with data to that peer, with offsets in the stream."""
+		segs = [p for p in self.seen if p["from"] == self.port and p["to"] == peer and p["bytes"] > 0]
+		first = segs[0]["seq"]
+		return [dict(p, end=(p["seq"] + p["bytes"] - first) & 0xffffffff) for p in segs], first
+
+	def acks(self, peer, first):
+		return [dict(p, end=(p["ack"] - first) & 0xffffffff) for p in self.seen
+			if p["from"] == peer and p["to"] == self.port and p["ack"]]
