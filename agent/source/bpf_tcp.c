@@ -48,9 +48,15 @@ static uint64_t load(struct src_bpf *s)
 {
 	uint64_t rows = 0, good = 0;
 
-	for (size_t i = 0; i < n_probes; i++)
-		rows |= (uint64_t)(probes[i].family == PROBE_TCP) << i;
-	if (!try_load(s, rows))
+	for (size_t i = 0; i < n_probes; i++) {
+		if (probes[i].family != PROBE_TCP)
+			continue;
+		if (s->opts.refuse >> i & 1)
+			s->row_errs[i] = -EINVAL;
+		else
+			rows |= 1ull << i;
+	}
+	if (!rows || !try_load(s, rows))
 		return rows;
 	for (size_t i = 0; i < n_probes; i++) {
 		if (!(rows >> i & 1))
