@@ -318,6 +318,25 @@ def words(sc, answer):
 	return bad
 
 
+def claims(sc, answer):
+	"""The verdict on what other tools say of requests, and what its sentence says."""
+	bad = []
+	said = {}
+	for c in answer.report.get("claims", []):
+		said.setdefault((c["request"], c["metric"]), []).append(c)
+	for (request, metric), (verdict, numbers_) in sc.claims.items():
+		for c in said.get((request, metric), [{"verdict": "none", "text": ""}]):
+			if c["verdict"] != (verdict or "right"):
+				bad.append("claim of %s on %s is not %s: %s" % (
+					metric, request, verdict or "right", c))
+			for key, value in numbers_.items():
+				if abs((c.get(key) or 0) - value) > (tolerance(value) if key.endswith("_ms")
+								     else 0.01 * value):
+					bad.append("claim of %s on %s: %s is not %s: %s" % (
+						metric, request, key, value, c))
+	return bad[:12]
+
+
 def checks(sc, answer):
 	bad = []
 	for what, fn in sc.json:
@@ -330,7 +349,7 @@ def checks(sc, answer):
 def whole(sc, answer):
 	"""Everything that is expected of a scenario as it is."""
 	bad = sound(sc.rec, answer) + numbers(sc, answer) + blames(sc, answer) + ttfts(sc, answer) + words(sc, answer) + \
-		checks(sc, answer)
+		checks(sc, answer) + claims(sc, answer)
 	if sc.no_blame_in:
 		bad += quiet_when_lost(sc, answer)
 	else:

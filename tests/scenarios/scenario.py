@@ -401,7 +401,7 @@ class Scenario:
 		self.json = []		# (what, function of the report, of blame)
 		self.hard = True	# shuffled and with losses, too ...
 		self.no_wire = True	# ... and without the engine's wire
-		self.claims = {}	# (request id, metric) -> (verdict, pattern of its words)
+		self.claims = {}	# (request id, metric) -> (verdict, {key: number} of the claim)
 		self.no_blame_in = None	# (since, until), ms
 
 	@property
