@@ -141,7 +141,7 @@ static int add_to_pair(struct adder *a, const struct gap *g, const struct blame_
 	return 0;
 }
 
-static int longer_pair(const void *x, const void *y)
+int longer_pair(const void *x, const void *y)
 {
 	const struct blame_pair *a = x, *b = y;
 	uint64_t na = a->ns + a->ttft_ns, nb = b->ns + b->ttft_ns;

@@ -56,11 +56,14 @@ int blame_sum__select(struct blame *b, const struct model_view *v, const struct 
 /* Mechanisms that took any time and are not a token's own, the longest first. Returns how many. */
 size_t blame_sum__order(const struct blame_sum *s, uint8_t ret[N_MECHANISMS]);
 
+/* For people, processes (or threads) of one name are one culprit: a build has a thousand of them. */
+bool culprit_same(const struct culprit *a, const struct culprit *b);
+
 /* Whoever is in pairs, added up: the worst first. Returns how many are in ret, or -ENOMEM. */
 struct blame_who {
-	struct culprit who;
+	struct culprit who;	/* of several that are the same: the one with the lowest id */
 	uint64_t ns, ttft_ns;
-	uint32_t n_victims;
+	uint32_t n_victims, n_ids;	/* requests; how many are the same */
 };
 enum blame_where {		/* bits */
 	IN_GAPS = 1, IN_TTFTS = 2,
@@ -69,9 +72,13 @@ enum blame_where {		/* bits */
 /* `mechanisms`: bits; 0: all. `where`: enum blame_where. */
 long blame_sum__culprits(const struct blame_sum *s, uint64_t mechanisms, unsigned int where,
 			 struct blame_who *ret, size_t max);
-/* The same of victims: who.type is WHO_REQUEST, n_victims 1. */
+/* The pairs with culprits that are the same as one, the longest first; n_gaps is 0 where it is not known
+ * any more. To be freed; NULL: out of memory. */
+struct blame_pair *blame_sum__merged(const struct blame_sum *s, size_t *ret_n);
+/* Like culprits, of victims: who.type is WHO_REQUEST, n_victims 1. */
 long blame_sum__victims(const struct blame_sum *s, struct blame_who *ret, size_t max);
 
 bool culprit_equal(const struct culprit *a, const struct culprit *b);
+int longer_pair(const void *a, const void *b);	/* for qsort() */
 
 #endif

@@ -167,7 +167,7 @@ static int append_culprit(struct sentence *to, const struct model_view *v, const
 
 	if (n <= 0)
 		return (int)n;
-	append(to, "; worst culprit %s", culprit_text(v, &who.who, name, sizeof(name)));
+	append(to, "; worst culprit %s", who_text(v, &who, name, sizeof(name)));
 	if (who.who.type == WHO_REQUEST)
 		append_request_facts(to, v, who.who.id);
 	append(to, ": %s on %u request%s", units_ns(ms, who.ns + who.ttft_ns), who.n_victims,

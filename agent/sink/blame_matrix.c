@@ -27,7 +27,7 @@ static size_t row_of(const struct matrix *m, uint32_t victim)
 static size_t column_of(const struct matrix *m, const struct culprit *c)
 {
 	for (size_t i = 0; i < m->n_columns; i++)
-		if (culprit_equal(&m->columns[i].who, c))
+		if (culprit_same(&m->columns[i].who, c))
 			return i;
 	return m->n_columns;
 }

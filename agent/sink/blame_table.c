@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { WIDE = 98, MECHANISM_COLUMNS = 31 };
@@ -118,17 +119,19 @@ static int write_mechanisms(struct page *p, const struct blame_text *t)
 
 static void write_pair(struct page *p, const struct blame_text *t, const struct blame_pair *x)
 {
-	char ms[CELL_LEN], victim[24], who[64], root[48] = "", longest[CELL_LEN], at[CELL_LEN];
+	char ms[CELL_LEN], victim[24], who[64], root[48], longest[CELL_LEN], at[CELL_LEN];
+	char gaps[CELL_LEN];
 	const struct culprit victim_of = { .type = WHO_REQUEST, .id = x->victim };
 
 	culprit_brief(t->v, &victim_of, victim, sizeof(victim));
 	culprit_brief(t->v, &x->culprit, who, sizeof(who));
-	if (x->root.type != WHO_NOBODY) {
+	if (x->root.type != WHO_NOBODY && x->root.type != WHO_CGROUP) {
 		culprit_brief(t->v, &x->root, root, sizeof(root));
 		snprintf(who + strlen(who), sizeof(who) - strlen(who), " for %s", root);
 	}
-	fprintf(p->out, "%-8s%-18.17s%-*s%9s%6u", victim, who, MECHANISM_COLUMNS,
-		mechanism_labels[x->mechanism], cell_ms(ms, (int64_t)(x->ns + x->ttft_ns)), x->n_gaps);
+	fprintf(p->out, "%-8s%-18.17s%-*s%9s%6s", victim, who, MECHANISM_COLUMNS,
+		mechanism_labels[x->mechanism], cell_ms(ms, (int64_t)(x->ns + x->ttft_ns)),
+		cell_count(gaps, x->n_gaps, x->n_gaps != 0));
 	if (p->width >= WIDE)
 		fprintf(p->out, "%9s%11s", cell_ms(longest, (int64_t)x->max_ns),
 			cell_ms(at, (int64_t)(x->max_at_ns - t->v->t0_ns)));
@@ -142,16 +145,19 @@ static bool concerns(const struct culprit *c, uint32_t request)
 	return c->type == WHO_REQUEST && c->id == request;
 }
 
-/* Rows of pairs; of `culprit` (index + 1; 0: all). Returns how many there are. */
-static size_t write_pairs(struct page *p, const struct blame_text *t, const struct blame_sum *s,
-			  uint32_t culprit)
+/* Rows of pairs; of `culprit` (index + 1; 0: all). Returns how many there are, or -ENOMEM. */
+static long write_pairs(struct page *p, const struct blame_text *t, const struct blame_sum *s,
+			uint32_t culprit)
 {
-	size_t n = 0;
+	size_t n = 0, n_pairs;
+	struct blame_pair *pairs = blame_sum__merged(s, &n_pairs);
 	uint64_t rest_ns = 0;
 	char ms[UNITS_LEN];
 
-	for (size_t i = 0; i < s->n_pairs; i++) {
-		const struct blame_pair *x = &s->pairs[i];
+	if (!pairs)
+		return -ENOMEM;
+	for (size_t i = 0; i < n_pairs; i++) {
+		const struct blame_pair *x = &pairs[i];
 
 		if (culprit && (x->victim == culprit - 1 || (!concerns(&x->culprit, culprit - 1) &&
 							     !concerns(&x->root, culprit - 1))))
@@ -168,38 +174,71 @@ static size_t write_pairs(struct page *p, const struct blame_text *t, const stru
 	if (n > t->top)
 		page__para(p, "", 0, "and %zu more (%s): --top %zu shows them", n - t->top,
 			   units_ns(ms, rest_ns), n);
-	return n;
+	free(pairs);
+	return (long)n;
 }
 
 /* ---- longest gaps ---- */
 
+/* Did the same thing happen to both at the same time? */
+static bool is_one_event(const struct gap *a, const struct gap *b)
+{
+	const uint64_t near_ns = 5000000;
+
+	return a->n_parts && b->n_parts && a->parts[0].mechanism == b->parts[0].mechanism &&
+	       culprit_equal(&a->parts[0].who, &b->parts[0].who) &&
+	       a->t0_ns < b->t0_ns + near_ns && b->t0_ns < a->t0_ns + near_ns &&
+	       a->t1_ns < b->t1_ns + near_ns && b->t1_ns < a->t1_ns + near_ns;
+}
+
+/* How many gaps with this one as the first (the longest) are one event; 0: it is part of an earlier one. */
+static size_t n_alike(const struct blame_sum *s, size_t i)
+{
+	size_t n = 1;
+
+	for (size_t k = 0; k < i; k++)
+		if (is_one_event(&s->top[k], &s->top[i]))
+			return 0;
+	for (size_t k = i + 1; k < s->n_top; k++)
+		n += is_one_event(&s->top[i], &s->top[k]);
+	return n;
+}
+
+static void write_gap(struct page *p, const struct blame_text *t, const struct gap *g, size_t alike)
+{
+	char text[1200], row[120], at[CELL_LEN], ms[CELL_LEN], usual[CELL_LEN], token[16];
+	char victim[24], victims[48];
+
+	culprit_brief(t->v, &(struct culprit){ .type = WHO_REQUEST, .id = g->request }, victim,
+		      sizeof(victim));
+	snprintf(victims, sizeof(victims), alike > 1 ? "%s +%zu" : "%s", victim, alike - 1);
+	snprintf(token, sizeof(token), "%u", g->token);
+	snprintf(row, sizeof(row), "%9s  %-8s%5s%9s%9s  ", cell_ms(at, (int64_t)(g->t0_ns - t->v->t0_ns)),
+		 victims, token, cell_ms(ms, (int64_t)(g->t1_ns - g->t0_ns)),
+		 g->usual_ns ? cell_ms(usual, (int64_t)g->usual_ns) : "-");
+	gap_text(t->v, g, text, sizeof(text));
+	page__text(p, row, 44, text);
+}
+
 static void write_gaps(struct page *p, const struct blame_text *t)
 {
 	const struct blame_sum *s = t->sum;
-	size_t n = s->n_top < t->top ? s->n_top : t->top;
-	char text[1200], row[80], at[CELL_LEN], ms[CELL_LEN], usual[CELL_LEN], token[16];
+	size_t shown = 0;
 
-	if (!n)
+	if (!s->n_top)
 		return;
-	page__heading(p, "%9s  %-7s%6s%9s%9s  %s", "at ms", "victim", "token", "ms", "usual",
+	page__heading(p, "%9s  %-8s%5s%9s%9s  %s", "at ms", "victim", "token", "ms", "usual",
 		      "longest gaps: what filled them");
-	for (size_t i = 0; i < n; i++) {
-		const struct gap *g = &s->top[i];
-		char victim[24];
+	for (size_t i = 0; i < s->n_top && shown < t->top; i++) {
+		size_t alike = n_alike(s, i);
 
-		snprintf(token, sizeof(token), "%u", g->token);
-		snprintf(row, sizeof(row), "%9s  %-7s%6s%9s%9s  ",
-			 cell_ms(at, (int64_t)(g->t0_ns - t->v->t0_ns)),
-			 culprit_brief(t->v, &(struct culprit){ .type = WHO_REQUEST, .id = g->request },
-				       victim, sizeof(victim)),
-			 token, cell_ms(ms, (int64_t)(g->t1_ns - g->t0_ns)),
-			 g->usual_ns ? cell_ms(usual, (int64_t)g->usual_ns) : "-");
-		gap_text(t->v, g, text, sizeof(text));
-		page__text(p, row, 44, text);
+		if (!alike)
+			continue;
+		write_gap(p, t, &s->top[i], alike);
+		shown++;
 	}
-	if (s->n_odd_gaps > n)
-		page__para(p, "", 0, "%" PRIu64 " of %" PRIu64 " gaps are longer than usual.", s->n_odd_gaps,
-			   s->n_gaps);
+	page__para(p, "", 0, "%" PRIu64 " of %" PRIu64 " gaps %s longer than usual.", s->n_odd_gaps, s->n_gaps,
+		   s->n_odd_gaps == 1 ? "is" : "are");
 }
 
 /* ---- what if ---- */
@@ -245,11 +284,14 @@ static void write_unexplained(struct page *p, const struct blame_sum *s)
 {
 	const struct blame_row *r = &s->by_mechanism[MECH_UNEXPLAINED];
 	char ms[UNITS_LEN], out[900], not[900];
+	uint64_t known = s->ruled_out;
 
 	if (!both(r))
 		return;
 	mechanisms_text(s->ruled_out, out, sizeof(out));
-	not_watched_text(s->ruled_out, not, sizeof(not));
+	for (int m = 0; m < N_MECHANISMS; m++)
+		known |= both(&s->by_mechanism[m]) ? 1ull << m : 0;
+	not_watched_text(known, not, sizeof(not));
 	page__style(p, STYLE_BAD);
 	page__para(p, "unknown", LABEL, "%s in %u gap%s of %u request%s unexplained", units_ns(ms, both(r)),
 		   r->n_gaps, r->n_gaps == 1 ? "" : "s", r->n_victims, r->n_victims == 1 ? " is" : "s is");
@@ -295,6 +337,19 @@ static void write_basis(struct page *p, const struct blame_text *t)
 	text_capture(p, t->v);
 }
 
+/* Pairs; of one request also whom it kept waiting. */
+static int write_all_pairs(struct page *p, const struct blame_text *t)
+{
+	long n = write_pairs(p, t, t->sum, 0);
+
+	if (n < 0 || !t->request || !t->all)
+		return n < 0 ? (int)n : 0;
+	n = write_pairs(p, t, t->all, t->request);
+	if (!n)
+		page__para(p, "", 0, "It kept nobody else waiting.");
+	return n < 0 ? (int)n : 0;
+}
+
 int blame_text(const struct blame_text *t, const struct text_opts *o, FILE *out)
 {
 	struct page p;
@@ -306,11 +361,10 @@ int blame_text(const struct blame_text *t, const struct text_opts *o, FILE *out)
 		err = write_mechanisms(&p, t);
 	if (!err && !t->request)
 		err = blame_matrix(&p, t);
+	if (!err)
+		err = write_all_pairs(&p, t);
 	if (err)
 		return err;
-	write_pairs(&p, t, t->sum, 0);
-	if (t->request && t->all && !write_pairs(&p, t, t->all, t->request))
-		page__para(&p, "", 0, "It kept nobody else waiting.");
 	write_gaps(&p, t);
 	write_what_if(&p, t->sum);
 	fputc('\n', out);

@@ -128,41 +128,116 @@ const char *culprit_text(const struct model_view *v, const struct culprit *c, ch
 	return buf;
 }
 
+const char *who_text(const struct model_view *v, const struct blame_who *w, char *buf, size_t size)
+{
+	char brief[48];
+
+	if (w->n_ids <= 1)
+		return culprit_text(v, &w->who, buf, size);
+	snprintf(buf, size, "%s (%u %s)", culprit_brief(v, &w->who, brief, sizeof(brief)), w->n_ids,
+		 w->who.type == WHO_THREAD ? "threads" : "processes");
+	return buf;
+}
+
 /* ---- parts ---- */
 
-/* " (r3, because of r7; inferred)" */
-static int whose(const struct model_view *v, const struct blame_part *p, char *buf, size_t size)
-{
-	char who[80], root[80];
-	bool inferred = p->prov == PROV_INFERRED && !mechanism_is_own(p->mechanism) &&
-			p->mechanism < MECH_LOST;
+/* A part, or several with the same reason. */
+struct said_part {
+	const struct blame_part *p;
+	uint64_t ns;
+	uint32_t n;
+};
 
-	culprit_text(v, &p->who, who, sizeof(who));
+/* The parts of a gap, the same ones added up, the longest first. Returns how many. */
+static size_t parts_to_say(const struct gap *g, struct said_part *ret, uint64_t *ret_rest_ns)
+{
+	size_t n = 0;
+
+	*ret_rest_ns = 0;
+	for (size_t i = 0; i < g->n_parts; i++) {
+		const struct blame_part *p = &g->parts[i];
+		size_t at = 0;
+
+		if (p->mechanism >= N_MECHANISMS) {
+			*ret_rest_ns += p->ns;
+			continue;
+		}
+		while (at < n && !(ret[at].p->mechanism == p->mechanism && ret[at].p->prov == p->prov &&
+				   culprit_same(&ret[at].p->who, &p->who) &&
+				   culprit_same(&ret[at].p->root, &p->root)))
+			at++;
+		if (at == n)
+			ret[n++] = (struct said_part){ .p = p };
+		ret[at].ns += p->ns;
+		ret[at].n += !ret[at].n || ret[at].p->who.id != p->who.id;
+		for (; at && ret[at - 1].ns < ret[at].ns; at--) {
+			struct said_part longer = ret[at];
+
+			ret[at] = ret[at - 1];
+			ret[at - 1] = longer;
+		}
+	}
+	return n;
+}
+
+/* "cc1 (pid 7)" to "cc1, pid 7": what stands in brackets itself has none. */
+static void without_brackets(char *text)
+{
+	char *open = strstr(text, " ("), *close = strrchr(text, ')');
+
+	if (!open || !close || close[1])
+		return;
+	*close = '\0';
+	open[0] = ',';
+	open[1] = ' ';
+}
+
+/* " (r3, because of r7, inferred)" */
+static int whose(const struct model_view *v, const struct said_part *s, char *buf, size_t size)
+{
+	const struct blame_part *p = s->p;
+	const struct blame_who w = { .who = p->who, .n_ids = s->n };
+	bool inferred = p->prov == PROV_INFERRED && !mechanism_is_own((enum mechanism)p->mechanism) &&
+			p->mechanism < MECH_LOST;
+	const char *and = "";
+	char who[80], root[80];
+	int n = 0;
+
+	who_text(v, &w, who, sizeof(who));
 	culprit_text(v, &p->root, root, sizeof(root));
+	if (p->root.type == WHO_CGROUP && !strcmp(p->root.name, "/"))
+		root[0] = '\0'; /* says nothing */
 	if (!*who && !*root && !inferred)
 		return 0;
-	return snprintf(buf, size, " (%s%s%s%s%s)", who, *root ? *who ? ", because of " : "because of " : "",
-			root, inferred && (*who || *root) ? ", " : "", inferred ? "inferred" : "");
+	without_brackets(who);
+	without_brackets(root);
+	n = snprintf(buf, size, " (%s", who);
+	if (*who)
+		and = ", ";
+	if (*root) {
+		n += snprintf(buf + n, size - (size_t)n, "%s%s%s", and,
+			      p->root.type == WHO_CGROUP ? "of " : "because of ", root);
+		and = ", ";
+	}
+	return n + snprintf(buf + n, size - (size_t)n, "%s)", inferred ? *and ? ", inferred" : "inferred" : "");
 }
 
 const char *gap_text(const struct model_view *v, const struct gap *g, char *buf, size_t size)
 {
-	uint64_t rest = 0;
+	struct said_part parts[MAX_PARTS];
+	uint64_t rest;
+	size_t n = parts_to_say(g, parts, &rest), at = 0;
 	char ms[UNITS_LEN];
-	size_t at = 0;
 
 	buf[0] = '\0';
-	for (size_t i = 0; i < g->n_parts; i++) {
-		const struct blame_part *p = &g->parts[i];
-
-		if ((i >= MAX_NAMED_PARTS && g->n_parts > MAX_NAMED_PARTS + 1) ||
-		    p->mechanism >= N_MECHANISMS || at + 200 > size) {
-			rest += p->ns;
+	for (size_t i = 0; i < n; i++) {
+		if ((i >= MAX_NAMED_PARTS && n > MAX_NAMED_PARTS + 1) || at + 250 > size) {
+			rest += parts[i].ns;
 			continue;
 		}
 		at += (size_t)snprintf(buf + at, size - at, "%s%s %s", at ? ", " : "",
-				       units_ns(ms, p->ns), mechanism_labels[p->mechanism]);
-		at += (size_t)whose(v, p, buf + at, size - at);
+				       units_ns(ms, parts[i].ns), mechanism_labels[parts[i].p->mechanism]);
+		at += (size_t)whose(v, &parts[i], buf + at, size - at);
 	}
 	if (rest)
 		snprintf(buf + at, size - at, ", %s in smaller parts", units_ns(ms, rest));
@@ -181,7 +256,7 @@ const char *mechanisms_text(uint64_t bits, char *buf, size_t size)
 	return buf;
 }
 
-const char *not_watched_text(uint64_t ruled_out, char *buf, size_t size)
+const char *not_watched_text(uint64_t known, char *buf, size_t size)
 {
 	static const struct {
 		enum mechanism first, last;
@@ -199,7 +274,7 @@ const char *not_watched_text(uint64_t ruled_out, char *buf, size_t size)
 	buf[0] = '\0';
 	for (size_t i = 0; i < ARRAY_SIZE(groups) && at < size; i++) {
 		uint64_t all = (2ull << groups[i].last) - (1ull << groups[i].first);
-		uint64_t not = all & ~ruled_out;
+		uint64_t not = all & ~known;
 
 		if (not)
 			at += (size_t)snprintf(buf + at, size - at, "%s%s", at ? "; " : "",

@@ -10,15 +10,18 @@ const char *culprit_text(const struct model_view *v, const struct culprit *c, ch
 /* The same in one word, for a column: "r17", "ffmpeg", "rank 2"; "nobody". Returns buf. */
 const char *culprit_brief(const struct model_view *v, const struct culprit *c, char *buf, size_t size);
 
+/* The same of several that are one culprit: "cc1 (14 processes)". Returns buf. */
+const char *who_text(const struct model_view *v, const struct blame_who *w, char *buf, size_t size);
+
 /* "160 ms prefill in the same step (r3), 20.0 ms own decode": parts of a gap, longest first. */
 const char *gap_text(const struct model_view *v, const struct gap *g, char *buf, size_t size);
 
 /* "garbage collection; CPU quota used up": bit i is enum mechanism i. Returns buf. */
 const char *mechanisms_text(uint64_t bits, char *buf, size_t size);
 
-/* The same of what nobody looked for; a whole group is named as such: "devices; network". Own ones, the
- * scheduler's and what is lost or unexplained are left out. */
-const char *not_watched_text(uint64_t ruled_out, char *buf, size_t size);
+/* The same of what is not among these (found, or looked for); a whole group is named as such. Own ones,
+ * the scheduler's and what is lost or unexplained are left out. */
+const char *not_watched_text(uint64_t known, char *buf, size_t size);
 
 /* What to do about it, as a clause; "" where there is nothing to say. */
 const char *mechanism_advice(enum mechanism m);

@@ -148,17 +148,14 @@ static const char golden_80[] =
 	"victim  culprit           by                                    ms  gaps\n"
 	"r1      r3                prefill in the same step             320     2\n"
 	"r2      r3                prefill in the same step             320     2\n"
-	"r3      r1                wait for a step's end               15.0     0\n"
+	"r3      r1                wait for a step's end               15.0     -\n"
 	"\n"
 	"    at ms  victim  token       ms    usual  longest gaps: what filled them\n"
-	"     1980  r1         99      180     20.0  160 ms prefill in the same step\n"
+	"     1980  r1 +1      99      180     20.0  160 ms prefill in the same step\n"
 	"                                            (r3), 20.0 ms own decode\n"
-	"     2160  r1        100      180     20.0  160 ms prefill in the same step\n"
+	"     2160  r1 +1     100      180     20.0  160 ms prefill in the same step\n"
 	"                                            (r3), 20.0 ms own decode\n"
-	"     1980  r2         99      180     20.0  160 ms prefill in the same step\n"
-	"                                            (r3), 20.0 ms own decode\n"
-	"     2160  r2        100      180     20.0  160 ms prefill in the same step\n"
-	"                                            (r3), 20.0 ms own decode\n"
+	"4 of 200 gaps are longer than usual.\n"
 	"\n"
 	"what if, ms                                 TPOT p50    TPOT p99    TTFT p99\n"
 	"as it was                                       23.2       23.2*        375*\n"
@@ -302,7 +299,7 @@ static void test_blame__root_and_provenance(void **state)
 	p->root = (struct culprit){ .type = WHO_PROCESS, .id = 7, .name = "x" };
 	p->prov = PROV_INFERRED;
 	text = all_of(f, 1000);
-	assert_has(text, "200 ms recompute after a preemption (r2, because of x (pid 7), inferred)\n");
+	assert_has(text, "200 ms recompute after a preemption (r2, because of x, pid 7, inferred)\n");
 	assert_has(text, "r1      r2 for x          recompute after a preemption");
 	assert_has(text, "blame     100 % inferred\n");
 	free(text);
@@ -422,6 +419,33 @@ static void test_blame__one_mechanism(void **state)
 	free(text);
 }
 
+/* A build has many processes: one culprit. */
+static void test_blame__processes_of_one_name_are_one(void **state)
+{
+	struct fake *f = *state;
+	char *text;
+
+	streamed(f, 40, 4, 20, 500);
+	for (uint32_t i = 0; i < 2; i++) {
+		struct gap *g = fake_gap(0, 1 + i, 20 + 100 * i, 5);
+
+		fake_part_by(g, MECH_RUN_QUEUE, 10, WHO_PROCESS, 100 + i, "cc1")->root =
+			(struct culprit){ .type = WHO_CGROUP, .name = "/" };
+		fake_part_by(g, MECH_RUN_QUEUE, 20, WHO_PROCESS, 200, "cc1")->root =
+			(struct culprit){ .type = WHO_CGROUP, .name = "/" };
+		fake_part_by(g, MECH_RUN_QUEUE, 25, WHO_PROCESS, 300, "as")->root =
+			(struct culprit){ .type = WHO_CGROUP, .name = "ci.slice" };
+		fake_part(g, MECH_OWN_DECODE, 4);
+	}
+	text = all_of(f, 1000);
+	assert_has(text, "; worst culprit cc1 (3 processes): 60.0 ms on 1 request; ");
+	assert_has(text, "30.0 ms wait for a CPU (cc1, 2 processes), 25.0 ms wait for a CPU (as, pid 300, of "
+			 "cgroup ci.slice), 4.00 ms own decode\n");
+	assert_has(text, "r1      cc1               wait for a CPU                      60.0     -     20.0 ");
+	assert_has(text, "r1      as                wait for a CPU                      50.0     2     25.0 ");
+	free(text);
+}
+
 static void test_blame__top_says_what_it_left_out(void **state)
 {
 	struct blame_text t = { .mechanism = N_MECHANISMS, .top = 1 };
@@ -500,6 +524,7 @@ int main(void)
 		T(test_blame__when_nobody_is_to_blame),
 		T(test_blame__one_request),
 		T(test_blame__one_mechanism),
+		T(test_blame__processes_of_one_name_are_one),
 		T(test_blame__top_says_what_it_left_out),
 		T(test_blame__matrix_adds_up_what_does_not_fit),
 		T(test_blame__out_of_memory),
