@@ -96,7 +96,7 @@ static void write_matrix(struct page *p, const struct model_view *v, const struc
 {
 	char name[64];
 
-	page__heading(p, "who slowed whom, ms: victims below each other, culprits side by side");
+	page__heading(p, "who slowed whom, ms: victims down, culprits across");
 	fprintf(p->out, "%-*s", NAME_COLUMNS, "");
 	for (size_t i = 0; i < m->n_columns; i++)
 		fprintf(p->out, "%*.*s", CELL_COLUMNS, CELL_COLUMNS - 1,

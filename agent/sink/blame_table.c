@@ -13,7 +13,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDE = 98, MECHANISM_COLUMNS = 31 };
+enum { WIDE = 98, NARROW = 76 };	/* more columns from here on; below: short names */
+
+static bool is_narrow(const struct page *p)
+{
+	return p->width < NARROW;
+}
+
+static const char *label_of(const struct page *p, int m)
+{
+	return is_narrow(p) ? mechanism_names[m] : mechanism_labels[m];
+}
+
+/* Columns of the longest label, and a space. */
+static int label_columns(const struct page *p)
+{
+	return is_narrow(p) ? 17 : 31;
+}
 
 /* ---- the answer ---- */
 
@@ -58,7 +74,7 @@ static int write_mechanism(struct page *p, const struct blame_text *t, uint8_t m
 	snprintf(share, sizeof(share), "%u %%",
 		 pct(both(r), s->excess_ns + s->ttft_excess_ns - both(&s->by_mechanism[MECH_LOST])));
 	page__style(p, m >= MECH_LOST ? STYLE_BAD : STYLE_PLAIN);
-	fprintf(p->out, "%-*s%9s%7s", MECHANISM_COLUMNS, mechanism_labels[m],
+	fprintf(p->out, "%-*s%9s%7s", label_columns(p), label_of(p, m),
 		cell_ms(ms, (int64_t)both(r)), m == MECH_LOST ? "-" : share);
 	if (p->width >= WIDE) {
 		fprintf(p->out, "%9s", r->ns ? cell_ms(ms, (int64_t)r->ns) : "-");
@@ -66,7 +82,7 @@ static int write_mechanism(struct page *p, const struct blame_text *t, uint8_t m
 	}
 	fprintf(p->out, "%9u", r->n_victims);
 	page__style(p, STYLE_PLAIN);
-	if (n)
+	if (n && !is_narrow(p))
 		fprintf(p->out, "  %.*s: %s", p->width >= WIDE ? 20 : 14,
 			culprit_brief(t->v, &who.who, name, sizeof(name)),
 			cell_ms(ms, (int64_t)(who.ns + who.ttft_ns)));
@@ -105,9 +121,10 @@ static int write_mechanisms(struct page *p, const struct blame_text *t)
 	int err = 0;
 
 	if (n) {
-		page__heading(p, "%-*s%9s%7s%s%9s  worst culprit", MECHANISM_COLUMNS,
-			      "ms above baseline", "ms", "share",
-			      p->width >= WIDE ? "  in gaps in TTFTs" : "", "requests");
+		page__heading(p, "%-*s%9s%7s%s%9s%s", label_columns(p),
+			      is_narrow(p) ? "above baseline" : "ms above baseline", "ms", "share",
+			      p->width >= WIDE ? "  in gaps in TTFTs" : "", "requests",
+			      is_narrow(p) ? "" : "  worst culprit");
 		for (size_t i = 0; i < n && !err; i++)
 			err = write_mechanism(p, t, order[i]);
 	}
@@ -129,8 +146,13 @@ static void write_pair(struct page *p, const struct blame_text *t, const struct 
 		culprit_brief(t->v, &x->root, root, sizeof(root));
 		snprintf(who + strlen(who), sizeof(who) - strlen(who), " for %s", root);
 	}
+<<<<<<< /tmp/answers-save/agent/sink/blame_table.c
+	fprintf(p->out, "%-8s%-18.17s%-*s%9s%6s", victim, who, label_columns(p),
+		label_of(p, x->mechanism), cell_ms(ms, (int64_t)(x->ns + x->ttft_ns)),
+=======
 	fprintf(p->out, "%-8s%-18.17s%-*s%9s%6s", victim, who, MECHANISM_COLUMNS,
 		mechanism_labels[x->mechanism], cell_ms(ms, (int64_t)(x->ns + x->ttft_ns)),
+>>>>>>> /tmp/theirs
 		cell_count(gaps, x->n_gaps, x->n_gaps != 0));
 	if (p->width >= WIDE)
 		fprintf(p->out, "%9s%11s", cell_ms(longest, (int64_t)x->max_ns),
@@ -163,8 +185,8 @@ static long write_pairs(struct page *p, const struct blame_text *t, const struct
 							     !concerns(&x->root, culprit - 1))))
 			continue;
 		if (!n)
-			page__heading(p, "%-8s%-18s%-*s%9s%6s%s%s", "victim", "culprit", MECHANISM_COLUMNS,
-				      "by", "ms", "gaps", p->width >= WIDE ? "  longest      at ms" : "",
+			page__heading(p, "%-8s%-18s%-*s%9s%6s%s%s", "victim", "culprit",
+				      label_columns(p), "by", "ms", "gaps", p->width >= WIDE ? "  longest      at ms" : "",
 				      p->width >= WIDE + 12 ? "  from" : "");
 		if (n++ < t->top)
 			write_pair(p, t, x);
@@ -206,7 +228,11 @@ static size_t n_alike(const struct blame_sum *s, size_t i)
 
 static void write_gap(struct page *p, const struct blame_text *t, const struct gap *g, size_t alike)
 {
+<<<<<<< /tmp/answers-save/agent/sink/blame_table.c
+	char text[1200], row[160], at[CELL_LEN], ms[CELL_LEN], usual[CELL_LEN], token[16];
+=======
 	char text[1200], row[120], at[CELL_LEN], ms[CELL_LEN], usual[CELL_LEN], token[16];
+>>>>>>> /tmp/theirs
 	char victim[24], victims[48];
 
 	culprit_brief(t->v, &(struct culprit){ .type = WHO_REQUEST, .id = g->request }, victim,
@@ -217,7 +243,13 @@ static void write_gap(struct page *p, const struct blame_text *t, const struct g
 		 victims, token, cell_ms(ms, (int64_t)(g->t1_ns - g->t0_ns)),
 		 g->usual_ns ? cell_ms(usual, (int64_t)g->usual_ns) : "-");
 	gap_text(t->v, g, text, sizeof(text));
+<<<<<<< /tmp/answers-save/agent/sink/blame_table.c
+	if (is_narrow(p))
+		strcat(row, "\n            ");
+	page__text(p, row, is_narrow(p) ? 12 : 44, text);
+=======
 	page__text(p, row, 44, text);
+>>>>>>> /tmp/theirs
 }
 
 static void write_gaps(struct page *p, const struct blame_text *t)
@@ -228,7 +260,11 @@ static void write_gaps(struct page *p, const struct blame_text *t)
 	if (!s->n_top)
 		return;
 	page__heading(p, "%9s  %-8s%5s%9s%9s  %s", "at ms", "victim", "token", "ms", "usual",
+<<<<<<< /tmp/answers-save/agent/sink/blame_table.c
+		      is_narrow(p) ? "longest gaps" : "longest gaps: what filled them");
+=======
 		      "longest gaps: what filled them");
+>>>>>>> /tmp/theirs
 	for (size_t i = 0; i < s->n_top && shown < t->top; i++) {
 		size_t alike = n_alike(s, i);
 
@@ -258,19 +294,21 @@ static const char *cell_p99(char buf[CELL_LEN], const struct dist *d, bool *few)
 static void write_what_if(struct page *p, const struct blame_sum *s)
 {
 	bool few = false;
+	int columns;
 
 	if (s->n_what_if < 2)
 		return;
-	page__heading(p, "%-40s%12s%12s%12s", "what if, ms", "TPOT p50", "TPOT p99", "TTFT p99");
+	columns = label_columns(p) + 9;
+	page__heading(p, "%-*s%11s%11s%11s", columns, "what if, ms", "TPOT p50", "TPOT p99", "TTFT p99");
 	for (size_t i = 0; i < s->n_what_if; i++) {
 		const struct blame_what_if *w = &s->what_if[i];
 		char a[CELL_LEN], b[CELL_LEN], c[CELL_LEN], name[64];
 
 		if (i)
-			snprintf(name, sizeof(name), "without %s", mechanism_labels[w->without]);
+			snprintf(name, sizeof(name), "without %s", label_of(p, w->without));
 		else
 			snprintf(name, sizeof(name), "as it was");
-		fprintf(p->out, "%-40s%12s%12s%12s\n", name,
+		fprintf(p->out, "%-*s%11s%11s%11s\n", columns, name,
 			w->tpot.n ? cell_ms(a, (int64_t)w->tpot.p50) : "-", cell_p99(b, &w->tpot, &few),
 			cell_p99(c, &w->ttft, &few));
 	}
