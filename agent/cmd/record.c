@@ -124,6 +124,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* ---- events ---- */
 
+static int say_cannot_write(const struct recording *r, int err)
+{
+	log_error("cannot write '%s': %s", r->o.out, rec_writer_error_text(err));
+	return -ECANCELED;	/* said already */
+}
+
 /* The file is made when the first event comes: a capture that cannot begin leaves none. */
 static int open_file(struct recording *r, const struct tl_host *h)
 {
@@ -137,10 +143,7 @@ static int open_file(struct recording *r, const struct tl_host *h)
 	memcpy(hdr.kernel, h->kernel, sizeof(hdr.kernel));
 	memcpy(hdr.tool, h->tool, sizeof(hdr.tool));
 	err = rec_writer__open(r->o.out, &hdr, &(struct rec_writer_opts){ .force = r->o.force, .keep_old = true }, &r->file);
-	if (!err)
-		return 0;
-	log_error("cannot write '%s': %s", r->o.out, rec_writer_error_text(err));
-	return -ECANCELED;	/* said already */
+	return err ? say_cannot_write(r, err) : 0;
 }
 
 static int on_event(void *ctx, const struct tl_hdr *ev)
@@ -258,6 +261,9 @@ static int record(struct recording *r)
 	uint32_t why;
 	int err, end_err;
 
+	err = rec_writer_check(r->o.out, r->o.force);	/* before anything is attached */
+	if (err)
+		return say_cannot_write(r, err);
 	if (r->o.raw)
 		log_warn("--raw: '%s' will hold text of prompts and answers", r->o.out);
 	err = session__open(&so, &r->session);

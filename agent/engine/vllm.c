@@ -95,17 +95,22 @@ static void learn_of_server(struct vllm *v)
 
 int vllm__add_process(struct vllm *v, const struct tl_engine *e)
 {
-	struct vprocess *p = map__put(v->processes, e->hdr.tgid, NULL);
+	bool fresh;
+	struct vprocess *p = map__put(v->processes, e->hdr.tgid, &fresh);
 	struct vengine *g;
 	size_t cap = v->cap_engines;
+	int32_t engine = -1;
 
 	if (!p)
 		return -ENOMEM;
-	*p = (struct vprocess){ .engine = -1, .server = e->server, .is_api = !strncmp(e->role, "api", 3),
+	if (!fresh && p->start_ns == e->start_ns)	/* told again: more is known of it */
+		engine = p->engine;
+	*p = (struct vprocess){ .start_ns = e->start_ns, .engine = engine, .server = e->server,
+				 .is_api = !strncmp(e->role, "api", 3),
 				 .is_front = !strncmp(e->role, "api", 3) || !strcmp(e->role, "front"),
 				 .is_coordinator = !strcmp(e->role, "coordinator"),
 				 .max_step_tokens = e->max_step_tokens };
-	if (strncmp(e->role, "engine-core", 11)) {
+	if (engine >= 0 || strncmp(e->role, "engine-core", 11)) {
 		learn_of_server(v);
 		return 0;
 	}

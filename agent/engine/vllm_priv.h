@@ -19,6 +19,7 @@ enum {
 };
 
 struct vprocess {
+	uint64_t start_ns;
 	int32_t engine;		/* index of its engine, -1: an API server, a worker */
 	uint32_t server;	/* first process of its server */
 	uint32_t scope;		/* of the ids of its requests, see below */

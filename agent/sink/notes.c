@@ -188,9 +188,9 @@ static void note_losses(const struct model_view *v, const struct summary *s, con
 			until = l->until_ns > until ? l->until_ns : until;
 		}
 		if (spans)
-			say(to, "%" PRIu64 " events lost between %.1f and %.1f ms (%zu span%s): %s",
-			    n, ms_since(v, since), ms_since(v, until), spans, spans == 1 ? "" : "s",
-			    why[w]);
+			say(to, "%" PRIu64 " event%s lost between %.1f and %.1f ms (%zu span%s): %s",
+			    n, n == 1 ? "" : "s", ms_since(v, since), ms_since(v, until), spans,
+			    spans == 1 ? "" : "s", why[w]);
 	}
 	if (s->n_gaps_lost)
 		say(to,
@@ -210,6 +210,14 @@ static void note_losses(const struct model_view *v, const struct summary *s, con
 		    v->n_steps_not_kept, v->n_steps);
 }
 
+static bool has_requests(const struct model_view *v, uint32_t engine)
+{
+	for (size_t i = 0; i < v->n_requests; i++)
+		if (v->requests[i].engine == engine)
+			return true;
+	return false;
+}
+
 static void note_capture(const struct model_view *v, const struct say *to)
 {
 	if (!v->stop)
@@ -223,7 +231,8 @@ static void note_capture(const struct model_view *v, const struct say *to)
 
 		if (e->exit_ns)
 			say(to, "pid %u exited at %.1f ms", e->e.hdr.tgid, ms_since(v, e->exit_ns));
-		if (e->io_uring)
+		/* libuv sets one up for files: then its requests are seen */
+		if (e->io_uring && !has_requests(v, i))
 			say(to, "pid %u uses io_uring: traffic on its sockets may be unseen",
 			    e->e.hdr.tgid);
 	}

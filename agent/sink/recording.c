@@ -105,10 +105,10 @@ static int check_old_file(struct rec_writer *w, bool force)
 	return 0;
 }
 
-static int open_path(struct rec_writer *w, const char *path)
+static int open_path(struct rec_writer *w, const char *path, int flags)
 {
 	/* a pipe without a reader must not hang us */
-	w->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
+	w->fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags, 0644);
 	if (w->fd < 0)
 		return errno == EISDIR || errno == ENXIO ? -ENOTSUP : -errno;
 	return 0;
@@ -127,12 +127,12 @@ static int keep_old_file(struct rec_writer *w, const char *path)
 	if (rename(path, old) < 0)
 		return -errno;
 	close(w->fd);
-	return open_path(w, path);
+	return open_path(w, path, O_CREAT);
 }
 
 static int open_file(struct rec_writer *w, const char *path, const struct rec_writer_opts *opts)
 {
-	int err = open_path(w, path);
+	int err = open_path(w, path, O_CREAT);
 
 	if (!err)
 		err = check_old_file(w, opts && opts->force);
@@ -174,6 +174,25 @@ fail:
 	if (w->fd >= 0)
 		close(w->fd);
 	free(w);
+	return err;
+}
+
+int rec_writer_check(const char *path, bool force)
+{
+	struct rec_writer w = { .fd = -1 };
+	int err = open_path(&w, path, 0);
+
+	if (err == -ENOENT) {	/* made and taken away again: nothing else tells of all that may be in the way */
+		err = open_path(&w, path, O_CREAT | O_EXCL);
+		if (!err)
+			unlink(path);
+		else if (err == -EEXIST)	/* a link to a file that is not there yet */
+			err = 0;
+	} else if (!err) {
+		err = check_old_file(&w, force);
+	}
+	if (w.fd >= 0)
+		close(w.fd);
 	return err;
 }
 

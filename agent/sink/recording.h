@@ -24,6 +24,9 @@ int rec_writer__open(const char *path, const struct tl_file_hdr *hdr,
 		     const struct rec_writer_opts *opts, struct rec_writer **ret);
 const char *rec_writer_error_text(int err);	/* a clause for the user about such an error */
 
+/* Could a recording be made there? Leaves all as it is. Errors as for rec_writer__open. */
+int rec_writer_check(const char *path, bool force);
+
 /* Adds an event. -EINVAL: its size is not sound, or it is a raw event and the header does not say
  * TL_FILE_RAW; it is left out. -ENOSPC, -EIO ...: the disk refused, said once; what is on the disk
  * stays readable, and all that comes later is only counted. */

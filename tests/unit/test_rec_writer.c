@@ -187,6 +187,39 @@ static void test_rec_writer__does_not_replace_other_files(void **state)
 	assert_int_equal(rec_writer__close(w, true), 0);
 }
 
+static void test_rec_writer__check_leaves_all_as_it_is(void **state)
+{
+	const struct rec_path *p = *state;
+	struct rec_writer *w = open_writer(p->file);
+	char link[sizeof(p->file) + 8];
+	struct buf b;
+
+	write_events(w, 0, 10);
+	assert_int_equal(rec_writer_check(p->file, true), -EBUSY);
+	assert_int_equal(rec_writer__close(w, true), 0);
+	assert_int_equal(rec_writer_check(p->file, false), 0);
+	w = open_writer(p->file);	/* not locked any more */
+	assert_int_equal(rec_writer__close(w, true), 0);
+	put_file(p->file, "my thesis");
+	assert_int_equal(rec_writer_check(p->file, false), -EEXIST);
+	assert_int_equal(rec_writer_check(p->file, true), 0);
+	b = rec_slurp(p->file);
+	assert_int_equal(b.len, 9);
+	buf__free(&b);
+	assert_int_equal(rec_writer_check("/", false), -ENOTSUP);
+	assert_int_equal(rec_writer_check("/no/such/dir/x", false), -ENOENT);
+	assert_int_equal(rec_writer_check("/dev/null", false), 0);
+	unlink(p->file);
+	assert_int_equal(rec_writer_check(p->file, false), 0);
+	assert_int_equal(access(p->file, F_OK), -1);
+	snprintf(link, sizeof(link), "%s.link", p->file);
+	assert_int_equal(symlink(p->file, link), 0);
+	assert_int_equal(rec_writer_check(link, false), 0);
+	assert_int_equal(access(p->file, F_OK), -1);
+	unlink(link);
+	put_file(p->file, "");
+}
+
 static void test_rec_writer__replaces_an_older_recording_whole(void **state)
 {
 	const struct rec_path *p = *state;
@@ -402,6 +435,8 @@ int main(void)
 						setup, teardown),
 		cmocka_unit_test_setup_teardown(test_rec_writer__does_not_replace_other_files,
 						setup, teardown),
+		cmocka_unit_test_setup_teardown(test_rec_writer__check_leaves_all_as_it_is, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(test_rec_writer__replaces_an_older_recording_whole,
 						setup, teardown),
 		cmocka_unit_test_setup_teardown(test_rec_writer__one_at_a_time, setup, teardown),

@@ -107,6 +107,27 @@ static void test_servers__may_use_the_same_ids(void **state)
 	SAID(f, "step 0:p20 @1000-1011\n");
 }
 
+/* Attached to while it starts: the engine looks like an API server first, and may be told twice. */
+static void test_engines__told_again(void **state)
+{
+	struct fixture *f = *state;
+
+	known_mode(f);
+	assert_int_equal(process(f, CORE2, "api"), 0);
+	assert_false(vllm__wants(f->v, CORE2));
+	assert_int_equal(process(f, CORE2, "engine-core"), 0);
+	assert_true(vllm__wants(f->v, CORE2));
+	add(f, "a", 20);
+	f->core = CORE2;
+	add_to(f, 11, "b", 30);
+	assert_int_equal(process(f, CORE2, "engine-core"), 0);
+	assert_int_equal(process(f, CORE, "engine-core"), 0);
+	outputs_on(f, 12, f->now += 10 * MS, "b!", stats(0, 0, 1, 0, 0));
+	f->core = CORE;
+	step(f, "a!", stats(0, 0, 1, 0, 0));
+	SAID(f, "begin 2\nbegin 3\nstep of 21 3:p30 @1020-1030\nend 3\nstep 2:p20 @1020-1040\nend 2\n");
+}
+
 /* A front end that was not started with the engine, and one that is not known to be of vLLM. */
 static void test_servers__started_apart(void **state)
 {
@@ -258,7 +279,7 @@ int main(void)
 		T(several__put_in_order), T(several__without_counters),
 		T(several__output_behind_the_end),
 		T(engines__each_has_its_own_steps), T(engines__a_coordinator_is_told_of_no_step),
-		T(servers__may_use_the_same_ids), T(servers__started_apart), T(ids__used_again),
+		T(servers__may_use_the_same_ids), T(servers__started_apart), T(engines__told_again), T(ids__used_again),
 		T(numbers__used_again_join_no_stranger), T(ids__oldest_make_room),
 		T(step__of_more_than_a_record_holds),
 		cmocka_unit_test(test_vllm__survives_oom),

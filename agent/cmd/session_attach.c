@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which processes a live capture is attached to: those that were asked for, or all engines, also later ones. */
+#include "cmd/session_priv.h"
+
+#include "base/str.h"
+#include "cmd/log.h"
+#include "cmd/proxies.h"
+#include "cmd/vllm_server.h"
+#include "cmd/vllm_wires.h"
+#include "engine/recognise.h"
+#include "source/discover.h"
+#include "source/probes.h"
+#include "source/proc.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	LOOK_NS = 2000000000,	/* how often new engines are looked for, while there may be some ... */
+	MAX_LOOK_S = 8,	/* ... and how seldom, if they take long to show what they are ... */
+	MAX_START_S = 300,	/* ... which is no longer than this */
+	CLOCK_TRIES = 20,
+};
+
+static uint64_t realtime_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+/* The pair of clocks read in the narrowest bracket of a few tries. */
+static void clock_pair(struct tl_host *h)
+{
+	uint64_t best = UINT64_MAX;
+
+	for (int i = 0; i < CLOCK_TRIES; i++) {
+		uint64_t a = monotonic_ns(), r = realtime_ns(), b = monotonic_ns();
+
+		if (b - a >= best)
+			continue;
+		best = b - a;
+		h->hdr.ts_ns = a + (b - a) / 2;
+		h->realtime_ns = r;
+		h->clock_err_ns = (b - a + 1) / 2;
+	}
+}
+
+/* The first event of a capture; said once there is something to capture. */
+static int say_host(struct session *s)
+{
+	struct tl_host h = { .hdr = { .size = sizeof(h), .kind = TL_HOST } };
+	struct utsname u;
+
+	if (s->said_host)
+		return 0;
+	s->said_host = true;
+	clock_pair(&h);
+	h.n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	h.tiers = s->opts.bpf.tiers;
+	h.probes = src_bpf__probes(s->bpf);
+	if (!uname(&u)) {
+		str_copy(h.kernel, sizeof(h.kernel), u.release);
+		str_copy(h.hostname, sizeof(h.hostname), u.nodename);
+	}
+	str_copy(h.tool, sizeof(h.tool), TL_VERSION);
+	return emit(&s->opts.out, &h.hdr);
+}
+
+/* ---- attaching ---- */
+
+struct attach_report {
+	uint32_t pid;
+	bool steps;		/* their begin and their end */
+	char source[48];	/* tl_engine.step_source */
+	char missing[160];
+};
+
+static const struct probe *probe_by_name(const char *name)
+{
+	for (size_t i = 0; i < n_probes; i++)
+		if (!strcmp(probes[i].name, name))
+			return &probes[i];
+	return NULL;
+}
+
+static void on_probe(void *ctx, const char *probe, int err, const char *reason)
+{
+	const struct probe *p = probe_by_name(probe);
+	struct attach_report *r = ctx;
+
+	if (!err) {
+		log_info("pid %u: %s: ok%s%s", r->pid, probe, *reason ? ", " : "", reason);
+		if (p && !strcmp(p->prog, "step_return"))
+			r->steps = true;
+		if (p && !r->source[0])	/* the table has steps first */
+			snprintf(r->source, sizeof(r->source), "uprobe %s", p->target);
+		return;
+	}
+	log_info("pid %u: %s: %s", r->pid, probe, reason);
+	if (!r->missing[0])
+		snprintf(r->missing, sizeof(r->missing), "%s: %s", probe, reason);
+}
+
+/* vLLM's workers compute: what they say to the engine goes through shared memory. */
+static bool has_wire(const struct engine_id *id)
+{
+	return id->engine != TL_ENGINE_VLLM || strncmp(id->role, "worker", 6);
+}
+
+/* vLLM's engine process hears and says all that its API servers do on their ZMQ sockets. */
+static uint32_t mode_of(const struct engine_id *id)
+{
+	if (id->engine != TL_ENGINE_VLLM)
+		return TL_TARGET_ALL;
+	return strncmp(id->role, "engine-core", 11) ? TL_TARGET_HTTP : TL_TARGET_WIRE;
+}
+
+/* The threads of every process of a server are followed, also of those that speak on no socket. */
+static int follow_threads(struct session *s, const struct found *f)
+{
+	const struct host_process p = {
+		.tgid = f->facts.pid, .server = f->server, .engine = f->id.engine, .role = f->id.role,
+		.title = f->facts.cmdline ? f->facts.cmdline : "",
+	};
+	int err = host__add(s->host, &p);
+
+	if (err == -E2BIG)
+		log_warn("pid %u: too many processes, its threads are not followed", p.tgid);
+	return err == -E2BIG ? 0 : err;
+}
+
+/* `d`: the engines of this host. */
+static int add_target(struct session *s, const struct discovery *d, const struct found *f, bool asked)
+{
+	struct attach_report rep = { .pid = f->facts.pid };
+	struct tl_engine ev = {
+		.hdr = { sizeof(ev), TL_ENGINE, 0, f->facts.pid, 0, 0 },
+		.start_ns = f->facts.start_ns, .engine = f->id.engine, .tiers = TL_T0,
+	};
+	struct target *t = map__put(s->targets, f->facts.pid, NULL);
+	const char *why = NULL;
+	bool by_probes;
+	int err;
+
+	if (!t)
+		return -ENOMEM;
+	*t = (struct target){ .said = ev, .asked = asked, .from_ns = UINT64_MAX };
+	for (size_t i = 0; i < f->facts.n_ports && i < 8; i++) {
+		ev.ports[ev.n_ports++] = f->facts.ports[i];
+		src_bpf__watch_port(s->bpf, f->facts.ports[i]);
+	}
+	if (s->opts.bpf.tiers & TL_T1 && f->id.engine != TL_ENGINE_VLLM)
+		src_bpf__attach_engine(s->bpf, f->facts.pid, f->id.engine, on_probe, &rep);
+	by_probes = s->opts.bpf.tiers & TL_T1 && vllm_wires_probe(s->bpf, f, &why);
+	if (by_probes)
+		log_info("pid %u: its wire by probes on libzmq: %s", f->facts.pid, why);
+	else if (why)
+		log_warn("pid %u: %s", f->facts.pid, why);
+	if (rep.steps || by_probes)
+		ev.tiers |= TL_T1;
+	/* Last: from one moment on its sockets and its steps are seen, not one before the other. */
+	err = say_host(s);
+	if (!err && (asked || has_wire(&f->id)))
+		err = src_bpf__add_target_mode(s->bpf, f->facts.pid,
+					       by_probes ? TL_TARGET_QUIET : mode_of(&f->id));
+	else
+		ev.tiers = 0;
+	if (!by_probes && src_bpf__is_blind(s->bpf))
+		ev.tiers = 0;
+	if (err < 0)
+		return err;
+	err = follow_threads(s, f);
+	if (err)
+		return err;
+	t->from_ns = monotonic_ns();
+	if (!rep.steps && rep.missing[0])
+		log_warn("pid %u: no engine steps (%s); requests and tokens are seen on the wire only",
+			 f->facts.pid, rep.missing);
+	str_copy(ev.version, sizeof(ev.version), f->id.version);
+	str_copy(ev.role, sizeof(ev.role), f->id.role);
+	str_copy(ev.step_source, sizeof(ev.step_source), rep.steps ? rep.source : "none");
+	if (f->id.engine == TL_ENGINE_VLLM)
+		vllm_step_source(d, f, ev.step_source, sizeof(ev.step_source));
+	if (by_probes)
+		str_copy(ev.step_source, sizeof(ev.step_source), "uprobe zmq_msg_send");
+	ev.hdr.ts_ns = monotonic_ns();
+	s->n_engines++;
+	ev.server = f->server;
+	ev.max_step_tokens = recognise_max_step_tokens(&f->facts);
+	ev.max_seqs = recognise_max_seqs(&f->facts);
+	log_info("attached to pid %u (%s %s)", f->facts.pid, engine_kind_name(f->id.engine), f->id.role);
+	t->said = ev;
+	err = pipeline__feed(s->pipe, &ev.hdr);
+	if (!err && s->proxies)
+		err = proxies__look(s->proxies, f->facts.ports, f->facts.n_ports);
+	return err;
+}
+
+/* Attached to before it had a port or an engine, or between fork and its own title, when it looked like
+ * its parent. */
+static int update_target(struct session *s, const struct discovery *d, const struct found *f, struct target *t)
+{
+	struct tl_engine ev = t->said;
+	bool by_probes = ev.engine == TL_ENGINE_VLLM && ev.tiers & TL_T1;
+	bool other_role = strcmp(ev.role, f->id.role);
+	int err = 0;
+
+	for (size_t i = ev.n_ports; i < f->facts.n_ports && i < 8; i++) {
+		ev.n_ports = i + 1;
+		memcpy(ev.ports, f->facts.ports, ev.n_ports * sizeof(ev.ports[0]));
+	}
+	str_copy(ev.role, sizeof(ev.role), f->id.role);
+	if (ev.engine == TL_ENGINE_VLLM && !by_probes)
+		vllm_step_source(d, f, ev.step_source, sizeof(ev.step_source));
+	if (!memcmp(&ev, &t->said, sizeof(ev)))
+		return 0;
+	for (size_t i = 0; i < ev.n_ports; i++)
+		src_bpf__watch_port(s->bpf, ev.ports[i]);
+	if (other_role && !by_probes && (t->named || has_wire(&f->id)))
+		err = src_bpf__add_target_mode(s->bpf, f->facts.pid, mode_of(&f->id));
+	if (!err && other_role)
+		err = follow_threads(s, f);
+	if (err)
+		return err;
+	ev.hdr.ts_ns = monotonic_ns();
+	t->said = ev;
+	log_info("pid %u: now %s %s with %u ports, steps: %s", f->facts.pid, engine_kind_name(f->id.engine),
+		 f->id.role, ev.n_ports, ev.step_source);
+	err = pipeline__feed(s->pipe, &ev.hdr);
+	if (!err && s->proxies)
+		err = proxies__look(s->proxies, f->facts.ports, f->facts.n_ports);
+	return err;
+}
+
+/* One that is there among others: that it cannot be attached to is no reason to do without these. */
+static int add_one_of_many(struct session *s, const struct discovery *d, const struct found *f, bool asked)
+{
+	struct target *t = map__get(s->targets, f->facts.pid);
+	int err;
+
+	if (t && t->said.start_ns == f->facts.start_ns)
+		err = update_target(s, d, f, t);
+	else
+		err = add_target(s, d, f, false);
+	t = map__get(s->targets, f->facts.pid);
+	if (t)
+		t->asked |= asked;
+	if (!err || err == -ECANCELED || err == -ENOMEM)
+		return err;
+	if (err != -ESRCH)	/* gone again between look and attach */
+		log_warn("cannot attach to pid %u: %s, ignoring", f->facts.pid, strerror(-err));
+	return 0;
+}
+
+/* The other processes of the server that this one belongs to. */
+static int add_rest_of_server(struct session *s, const struct discovery *d, uint32_t server)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < d->n && !err; i++)
+		if (d->found[i].server == server)
+			err = add_one_of_many(s, d, &d->found[i], true);
+	return err;
+}
+
+/* After their processes became targets: what is connected later, the capture sees for itself. */
+static void mark_wires(struct session *s, const struct discovery *d)
+{
+	int n = vllm_wires_mark(s->bpf, d);
+
+	if (n < 0)
+		log_warn("out of memory: long messages of engines over TCP are cut");
+	else if (n)
+		log_info("%d TCP connections between engines and their front ends", n);
+}
+
+/* Finds out about a process that was asked for by its pid. Says what is wrong with it. */
+static int look_at(pid_t pid, struct found *ret)
+{
+	int err = discover_one(pid, ret);
+
+	if (err == -ESRCH) {
+		pid_t process = proc_of_thread(pid);
+
+		if (process && process != pid)
+			log_error("%d is a thread of process %d: attach with -p %d", pid, process, process);
+		else
+			log_error("no process %d; 'tokenlag list' shows the engines of this host", pid);
+	} else if (err) {
+		log_error("cannot read process %d: %s; run as root", pid, strerror(-err));
+	}
+	return err;
+}
+
+/* Before the first of them is attached to and the recording begun: are all there? */
+static int check_pids(const struct session *s)
+{
+	for (size_t i = 0; i < s->opts.n_pids; i++) {
+		struct found f;
+		int err = look_at(s->opts.pids[i], &f);
+
+		if (err)
+			return err;
+		proc_facts__free(&f.facts);
+	}
+	return 0;
+}
+
+static int add_pid(struct session *s, pid_t pid)
+{
+	struct target *t = map__get(s->targets, pid);
+	struct discovery d = { 0 };
+	struct found f;
+	int err;
+
+	if (t) {	/* named twice, or of a server that was */
+		s->n_asked += !t->named;
+		t->named = true;
+		return 0;
+	}
+	err = look_at(pid, &f);
+	if (err)
+		return err;
+	if (f.id.engine == TL_ENGINE_UNKNOWN)
+		log_warn("pid %d (%s) is no engine that tokenlag knows: only HTTP on its sockets is seen",
+			 pid, f.facts.comm);
+	else
+		err = discover(&d);
+	if (!err)
+		err = add_target(s, &d, &f, true);
+	proc_facts__free(&f.facts);
+	t = map__get(s->targets, pid);
+	if (t)
+		t->named = true;
+	if (!err)
+		err = add_rest_of_server(s, &d, f.server);
+	if (!err)
+		mark_wires(s, &d);
+	discovery__free(&d);
+	if (!err)
+		s->n_asked++;
+	else if (err != -ECANCELED)	/* that was said already */
+		log_error("cannot attach to pid %d: %s", pid, strerror(-err));
+	return err;
+}
+
+/* Attaches to every engine that is not attached yet. Returns how many exist, or -errno. */
+static int add_found(struct session *s)
+{
+	struct discovery d;
+	int err = discover(&d), n;
+	size_t n_before = s->n_engines;
+
+	if (err)
+		return err;
+	for (size_t i = 0; i < d.n && !err; i++)
+		err = add_one_of_many(s, &d, &d.found[i], false);
+	if (s->n_engines > n_before && !err)
+		mark_wires(s, &d);
+	n = d.n;
+	if (!n)
+		log_info("looked at %zu processes, %zu of them unreadable", d.n_processes, d.n_refused);
+	discovery__free(&d);
+	return err ? err : n;
+}
+
+/* With -p: what the servers that were asked for have started since. */
+static int add_started(struct session *s)
+{
+	struct discovery d;
+	int err = discover(&d);
+	size_t n_before = s->n_engines;
+
+	if (err)
+		return err;
+	for (size_t i = 0; i < d.n && !err; i++) {
+		const struct target *server = map__get(s->targets, d.found[i].server);
+
+		if (server && server->asked)
+			err = add_one_of_many(s, &d, &d.found[i], true);
+	}
+	if (s->n_engines > n_before && !err)
+		mark_wires(s, &d);
+	discovery__free(&d);
+	return err;
+}
+
+/* Looks every two seconds, then less and less often. */
+void session_expect_engine(struct session *s, uint64_t now)
+{
+	if (now > s->look_until_ns) {
+		s->look_pause_ns = LOOK_NS;
+		s->look_ns = now;
+	}
+	s->look_until_ns = now + MAX_START_S * 1000000000ull;
+}
+
+static int add_pid_to(void *ctx, pid_t pid)
+{
+	uint64_t *sum = ctx;
+
+	*sum += (uint64_t)pid * 0x9e3779b97f4a7c15;	/* whatever their order */
+	return 0;
+}
+
+/* Looking into all processes takes tens of ms: only if there are others than before. */
+int session_look(struct session *s, uint64_t now)
+{
+	uint64_t pids = 0;
+	int n;
+
+	if (now < s->check_ns)
+		return 0;
+	s->check_ns = now + LOOK_NS;
+	if (!s->opts.n_pids && !proc_each(add_pid_to, &pids) && pids != s->pids) {
+		s->pids = pids;
+		s->look_until_ns = 0;
+		session_expect_engine(s, now);
+	}
+	if (now > s->look_until_ns || now < s->look_ns)
+		return 0;
+	s->look_ns = now + s->look_pause_ns;
+	if (s->look_pause_ns < MAX_LOOK_S * 1000000000ull)
+		s->look_pause_ns *= 2;
+	n = s->opts.n_pids ? add_started(s) : add_found(s);
+	return n < 0 ? n : 0;
+}
+
+int session_attach(struct session *s)
+{
+	int n = check_pids(s);
+
+	if (n)
+		return n;
+	for (size_t i = 0; i < s->opts.n_pids; i++) {
+		n = add_pid(s, s->opts.pids[i]);
+		if (n)
+			return n;
+	}
+	if (s->opts.n_pids)
+		return 0;
+	n = add_found(s);
+	if (!n) {
+		log_error("no LLM engine found on this host; 'tokenlag list' says what it looks for, -p PID "
+			  "attaches to any HTTP server");
+		return -ENOENT;
+	}
+	if (n < 0 && n != -ECANCELED)
+		log_error("cannot attach: %s", strerror(-n));
+	return n < 0 ? n : 0;
+}
