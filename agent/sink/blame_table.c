@@ -146,13 +146,8 @@ static void write_pair(struct page *p, const struct blame_text *t, const struct 
 		culprit_brief(t->v, &x->root, root, sizeof(root));
 		snprintf(who + strlen(who), sizeof(who) - strlen(who), " for %s", root);
 	}
-<<<<<<< /tmp/answers-save/agent/sink/blame_table.c
 	fprintf(p->out, "%-8s%-18.17s%-*s%9s%6s", victim, who, label_columns(p),
 		label_of(p, x->mechanism), cell_ms(ms, (int64_t)(x->ns + x->ttft_ns)),
-=======
-	fprintf(p->out, "%-8s%-18.17s%-*s%9s%6s", victim, who, MECHANISM_COLUMNS,
-		mechanism_labels[x->mechanism], cell_ms(ms, (int64_t)(x->ns + x->ttft_ns)),
->>>>>>> /tmp/theirs
 		cell_count(gaps, x->n_gaps, x->n_gaps != 0));
 	if (p->width >= WIDE)
 		fprintf(p->out, "%9s%11s", cell_ms(longest, (int64_t)x->max_ns),
@@ -228,11 +223,7 @@ static size_t n_alike(const struct blame_sum *s, size_t i)
 
 static void write_gap(struct page *p, const struct blame_text *t, const struct gap *g, size_t alike)
 {
-<<<<<<< /tmp/answers-save/agent/sink/blame_table.c
 	char text[1200], row[160], at[CELL_LEN], ms[CELL_LEN], usual[CELL_LEN], token[16];
-=======
-	char text[1200], row[120], at[CELL_LEN], ms[CELL_LEN], usual[CELL_LEN], token[16];
->>>>>>> /tmp/theirs
 	char victim[24], victims[48];
 
 	culprit_brief(t->v, &(struct culprit){ .type = WHO_REQUEST, .id = g->request }, victim,
@@ -243,13 +234,9 @@ static void write_gap(struct page *p, const struct blame_text *t, const struct g
 		 victims, token, cell_ms(ms, (int64_t)(g->t1_ns - g->t0_ns)),
 		 g->usual_ns ? cell_ms(usual, (int64_t)g->usual_ns) : "-");
 	gap_text(t->v, g, text, sizeof(text));
-<<<<<<< /tmp/answers-save/agent/sink/blame_table.c
 	if (is_narrow(p))
 		strcat(row, "\n            ");
 	page__text(p, row, is_narrow(p) ? 12 : 44, text);
-=======
-	page__text(p, row, 44, text);
->>>>>>> /tmp/theirs
 }
 
 static void write_gaps(struct page *p, const struct blame_text *t)
@@ -260,11 +247,7 @@ static void write_gaps(struct page *p, const struct blame_text *t)
 	if (!s->n_top)
 		return;
 	page__heading(p, "%9s  %-8s%5s%9s%9s  %s", "at ms", "victim", "token", "ms", "usual",
-<<<<<<< /tmp/answers-save/agent/sink/blame_table.c
 		      is_narrow(p) ? "longest gaps" : "longest gaps: what filled them");
-=======
-		      "longest gaps: what filled them");
->>>>>>> /tmp/theirs
 	for (size_t i = 0; i < s->n_top && shown < t->top; i++) {
 		size_t alike = n_alike(s, i);
 
