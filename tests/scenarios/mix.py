@@ -357,9 +357,61 @@ class Mix:
 				 {"proxy_buffer": Who(("process", "client", "network"), "nginx")},
 				 until - t0 - STEP, [q])
 
+	# two at once
+
+	def queue_and_prefill(self):
+		"""Somebody has the engine's CPU while a step computes a prompt, too."""
+		t0, ms = self.t, self.rng.uniform(60, 200)
+		self.n += 1
+		n = self.rng.randrange(1000, 4000)
+		c = self.s.request("c%d" % self.n, t0 - 2, n, 1)
+		self.s.span(self.s.loop_tid, t0 + 2, t0 + 2 + ms, "runnable", cpu=2, from_cpu=2, by_tgid=6001,
+			    by_tid=6001, by_ns=span_ns(ms), by_cgroup=99, by_name="zstd")
+		self._step(self._usual() + ms + 0.04 * n, [q.d for q in self.streams] + [c.p(n)],
+			   {"all": {"graph": "none"}}, busy=STEP + 0.04 * n)
+		self.done("prefill", t0, {"prefill": request_of(c)}, 0.04 * n)
+		self.done("run_queue", t0, {"run_queue": Who(("process", "cgroup"), "zstd")}, ms)
+
+	def gc_and_event_loop(self):
+		"""The engine collects garbage while the front end tokenizes, and for longer."""
+		s, t0 = self.s, self.t
+		ms = self.rng.uniform(60, 120)
+		until = t0 + STEP + ms + self.rng.uniform(60, 200)
+		self.n += 1
+		d = s.request("d%d" % self.n, t0 + 1, 200000, None, read_done=t0 + 1.1, status=400)
+		s.span(s.front_tid, t0 + 1, until, "run", cpu=1, from_cpu=1)
+		s.code(s.front_tid, t0 + 1, until, "tokenizer", "tokenizers.abi3.so", req=d)
+		s.refuse(d, until)
+		s.span(s.loop_tid, t0 + 2, t0 + 2 + ms, "run", cpu=2, from_cpu=2)
+		s.code(s.loop_tid, t0 + 2, t0 + 2 + ms, "gc", "gc_collect_main")
+		self.write = lambda q, t1: until + 0.001 * q.number if t1 <= until else t1 + s.delivery
+		self.decode(more=ms)
+		made = self.t
+		while self.t < until:
+			self.decode()
+		self.write = None
+		self.decode()
+		self.done("gc", t0, {"gc": Who("thread")}, ms)
+		self.done("event_loop", t0, {"event_loop": request_of(d)}, until - made)
+
+	def quota_of_both(self):
+		"""A quota stops engine and front end alike."""
+		s, t0, ms = self.s, self.t, self.rng.uniform(60, 200)
+		until = t0 + 2 + ms
+		for tid in (s.loop_tid, s.front_tid):
+			s.span(tid, t0 + 2, until, "runnable", flags=["IDLE_CPU"], cpu=2, from_cpu=2)
+		self.rec.add("throttle", until + 8, "throttle", since_ns=ns(t0 - 30), cgroup=s.cgroup,
+			     throttled_ns=span_ns(2 * ms), n_throttled=1, n_periods=1, quota_us=400000,
+			     period_us=100000, by_tgid=s.core, by_threads=30, by_ns=span_ns(9 * ms),
+			     by_name="xgrammar-comp", path=s.cgroup_path)
+		self.decode(more=ms)
+		return self.done("throttled", t0,
+				 {"throttled": Who(("cgroup", "process", "thread"), "xgrammar", "llm")}, ms)
+
 	KINDS = ("prefill", "preemption", "gc", "gil", "throttled", "run_queue", "page_fault", "compile",
 		 "unexplained", "graph_miss", "straggler", "neighbour", "clocked", "event_loop", "metrics",
-		 "detokenizer", "nagle", "slow_client", "proxy_buffer")
+		 "detokenizer", "nagle", "slow_client", "proxy_buffer", "queue_and_prefill",
+		 "gc_and_event_loop", "quota_of_both")
 
 	def run(self, n):
 		"""n disturbances, each kind about as often, in random order; quiet stretches between them."""
@@ -379,7 +431,18 @@ class Mix:
 			q.out = q.tokens + 1
 		self.decode()
 		self._look()
+		self._calm_server()
 		return self.truths, quiets
+
+	def _calm_server(self):
+		"""Another server on the host, with a stream of its own, to which nothing happens."""
+		s = Server(self.rec, "llama", api=500, port=8081, name="b", cgroup=41)
+		self.calm = s.request("calm", -0.7, 8, None)
+		t = s.step(0, 15, self.calm.p(8))
+		while t < self.t - 30:
+			t = s.step(t, t + 15 * (1 + self.rng.gauss(0, 0.01)), self.calm.d)
+		self.calm.out = self.calm.tokens + 1
+		s.step(t, t + 15, self.calm.d)
 
 	def times(self, q):
 		"""When each of its tokens reached the last place that is seen."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """S1: a long prompt is computed in the steps in which others decode."""
-from scenario import Recording, Scenario, Server, ns, request_of
+from scenario import Recording, Scenario, Server, request_of
 
 
 def _two_decoders(rec, kind="vllm"):

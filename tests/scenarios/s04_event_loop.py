@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """S4: a request that never reaches the GPU holds the front end's event loop."""
-from scenario import Recording, Scenario, Server, Who, request_of
+from scenario import Recording, Scenario, Server, request_of
 
 
 def _build(name, codes=True):

@@ -34,7 +34,10 @@ def _proxy():
 	assert [at for at, _ in blocks] == [17000, 33750, 50250]
 	for at, n in blocks:
 		s.delivered(r, at, n, "proxy", name="nginx", n_bytes=CHUNK * n)
+	rec.add("else", 50300, "claim", ts=0, req=r.number, metric="ttft", value_ns=500000000, tool="vllm",
+		field="time_to_first_token", sources=("claims",))
 	sc = Scenario("s06_proxy", rec, "a proxy flushes 16 KiB at a time")
+	sc.claims = {(r.id, "ttft"): ("V3", {"held_ms": 16500})}
 	proxy = Who(("client", "process", "network"), "nginx")
 	sc.ttft(r, 17000, {"proxy_buffer": (proxy, 16500)})
 	# 67 chunks at 17.0 s; the 68th was written at 17.25 and came at 33.75, the 135th 34.0 and 50.25

@@ -2,7 +2,7 @@
 """S8: what gateways and load generators say of requests, against the wire."""
 import re
 
-from scenario import Recording, Scenario, Server, ns
+from scenario import Recording, Scenario, Server
 
 
 class Truth:

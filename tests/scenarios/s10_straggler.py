@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """S10: four ranks of tensor parallelism; one is late, all are bound by the wire, or one never comes."""
-from scenario import Recording, Scenario, Server, Who, request_of
+from scenario import Recording, Scenario, Server, Who
 
 
 def _server(rec):

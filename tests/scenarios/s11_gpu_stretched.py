@@ -60,6 +60,7 @@ def _three():
 	sc.allow("prefill", request_of(p2))
 	sc.excess[r.id] = 1000 + 150.5 + 2390 + 580
 	sc.expect("blame", r"4242|embedder")
+	sc.expect("blame", r"1580.*1965")
 	return sc
 
 

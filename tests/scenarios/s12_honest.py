@@ -103,7 +103,7 @@ def scenarios():
 		_health("s12c_bad_stamps", "records that end before they begin",
 			r"(?i)(4,?210.*(dropped|stamps)|(dropped|stamps).*4,?210)", launches=9000, records=4790,
 			bad_records=4210, level="kernels", to_level="graph", trouble="bad_stamps"),
-		_health("s12d_budget", "observing costs 64 % of the speed", r"(?i)64 ?%",
+		_health("s12d_budget", "observing costs 64 % of the speed", r"(?is)tainted.*64 ?%",
 			launches=9000, records=9000, overhead_ppm=640000, level="kernels", to_level="off",
 			trouble="budget"),
 		_health("s12e_busy", "another has the device's records", r"nsys\[991\]", launches=9000, records=0,

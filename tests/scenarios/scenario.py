@@ -11,7 +11,6 @@ than that it may come (LATENESS_MS), and with which others it keeps its order (i
 here, too: shuffled() makes use of it.
 """
 import json
-import random
 
 BASE_MS = 10000		# CLOCK_MONOTONIC when a scenario begins: 0 stands for "not known"
 
