@@ -142,6 +142,7 @@ struct sk_buff {
 struct net_device;
 struct pt_regs {
 	unsigned long r10, r9, r8, ax, cx, dx, si, di, orig_ax;
+	unsigned long ip;
 	unsigned long cs;
 	unsigned long sp;
 };

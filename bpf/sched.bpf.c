@@ -18,6 +18,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 const volatile __u64 min_runnable_ns = 500000;
 const volatile __u64 min_sleep_ns = 1000000;
 const volatile __u64 min_run_ns = 5000000;
+const volatile __u64 min_code_ns = 10000000;	/* awake, before its stack is looked at */
+const volatile __u64 max_busy_ns = 1000000000;	/* what does not end is told in parts */
 const volatile __u8 has_prev_state = 1;	/* sched_switch hands over the state (since 5.18) */
 const volatile __u8 cpu_cgroup_v1 = 0;	/* which cgroup of a task is meant */
 
@@ -35,7 +37,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, __u32);		/* enum watch of threads that `watched` does not name */
 } followed SEC(".maps");
 __u64 followed_bits[N_TARGET_BITS / 64];
 
@@ -134,6 +136,8 @@ static __always_inline struct sched_thread *thread_of(struct task_struct *task, 
 	if (t->gen != watch_gen) {
 		t->gen = watch_gen;
 		watch = bpf_map_lookup_elem(&watched, &tid);
+		if (!watch)
+			watch = bpf_map_lookup_elem(&followed, &tgid);
 		t->watch = watch ? *watch : 0;
 	}
 	return t;
@@ -236,11 +240,12 @@ static __always_inline void tell_sleep(struct run *run, struct task_struct *task
 	span = span_of(task, t, TL_SPAN_SLEEP, since, end);
 	span.wait = t->wait;
 	span.cpu = run->cpu_nr;
-	span.by_tgid = t->by_tgid;
-	span.by_tid = t->by_tid;
-	span.by_ns = t->by_ns;	/* the agent cuts it to the length of the span */
-	span.by_cgroup = t->by_cgroup;
-	__builtin_memcpy(span.by_name, t->by_name, sizeof(span.by_name));
+	if (t->by_tid) {
+		span.by_tgid = t->by_tgid;
+		span.by_tid = t->by_tid;
+		span.by_ns = t->by_ns;	/* the agent cuts it to the length of the span */
+		__builtin_memcpy(span.by_name, t->by_name, sizeof(span.by_name));
+	}
 	span.major_faults = t->fault;
 	tell(run, &span);
 }
@@ -274,6 +279,11 @@ static __always_inline void tell_runnable(struct run *run, struct task_struct *t
 		send_event(run->cell, &w->hdr, sizeof(*w) + n * sizeof(struct tl_stint));
 }
 
+static __always_inline __u64 busy_since(const struct sched_thread *t)
+{
+	return t->code_told_ns > t->awake_ns ? t->code_told_ns : t->awake_ns;
+}
+
 static __always_inline void tell_run(struct run *run, struct task_struct *task, struct sched_thread *t)
 {
 	__u64 since = t->run_told_ns > t->on_ns ? t->run_told_ns : t->on_ns;
@@ -287,6 +297,19 @@ static __always_inline void tell_run(struct run *run, struct task_struct *task, 
 	tell(run, &span);
 }
 
+/* Where its samples lie is known now: between its last sleep, or the last part that was told, and here. */
+static __always_inline void tell_codes(struct run *run, struct task_struct *task, struct sched_thread *t)
+{
+	struct tl_raw_stack end = {
+		.hdr = { sizeof(end), TL_RAW_STACK, TL_STACK_END, task->tgid, task->pid, run->now },
+		.busy_since_ns = busy_since(t),
+	};
+
+	t->sampled = 0;
+	t->code_told_ns = run->now;
+	send_event(run->cell, &end.hdr, sizeof(end));
+}
+
 /* ---- programs ---- */
 
 static __always_inline void switched_out(struct run *run, struct task_struct *task, __u32 state)
@@ -297,6 +320,8 @@ static __always_inline void switched_out(struct run *run, struct task_struct *ta
 	if (!t)
 		return;
 	tell_run(run, task, t);
+	if (t->sampled && state != TASK_RUNNING)
+		tell_codes(run, task, t);
 	if (state & TASK_DEAD) {
 		queue_leave(t);
 		bpf_map_delete_elem(&watched, &tid);
@@ -382,7 +407,14 @@ static __always_inline bool is_waker(struct task_struct *by, __u8 wait)
 {
 	long nr = SYS_NR((struct pt_regs *)bpf_task_pt_regs(by));
 
-	return wait == TL_WAIT_FUTEX ? wakes_futex(nr) : nr >= 0;
+	switch (wait) {
+	case TL_WAIT_FUTEX:
+		return wakes_futex(nr);
+	case TL_WAIT_POLL: case TL_WAIT_SOCKET: case TL_WAIT_PIPE:
+		return nr >= 0;
+	default:	/* a timer, a disk, a device */
+		return false;
+	}
 }
 
 SEC("?tp_btf/sched_waking")
@@ -413,7 +445,6 @@ int BPF_PROG(sched_waking, struct task_struct *task)
 	if (t->watch && by_tid && is_waker(by, t->wait)) {
 		t->by_tgid = by->tgid;
 		t->by_tid = by_tid;
-		t->by_cgroup = 0;
 		waker = may_follow(by->tgid) ? bpf_map_lookup_elem(&threads, &by_tid) : NULL;
 		t->by_ns = waker && waker->awake_ns ? run.now - waker->awake_ns : 0;
 		bpf_probe_read_kernel(t->by_name, sizeof(t->by_name), by->comm);
@@ -435,5 +466,76 @@ int BPF_PROG(sched_migrate, struct task_struct *task, int to)
 		return 0;
 	queue_leave(t);
 	queue_join(t, to);
+	return 0;
+}
+
+/* The timer of each CPU. A thread that slept a moment ago is left alone. */
+struct stack {
+	__u64 head[sizeof(struct tl_raw_stack) / 8];
+	__u64 words[TL_RAW_STACK_WORDS];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);		/* set before load: one per CPU */
+	__type(key, __u32);
+	__type(value, struct stack);
+} stacks SEC(".maps");
+
+static __always_inline void send_stack(struct run *run, struct task_struct *task, struct sched_thread *t,
+				       __u64 since, bool in_kernel)
+{
+	struct stack *s = bpf_map_lookup_elem(&stacks, &run->cpu_nr);
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	struct tl_raw_stack *ev = (void *)s;
+	__u32 n = sizeof(s->words);
+
+	if (!s)
+		return;
+	*ev = (struct tl_raw_stack){
+		.hdr = { 0, TL_RAW_STACK, in_kernel ? TL_STACK_KERNEL : 0, task->tgid, task->pid, run->now },
+		.busy_since_ns = since,
+		.ip = regs->ip,
+		.sp = regs->sp,
+	};
+	/* Near its end, or where a page is not there, less of it. */
+	if (bpf_probe_read_user(s->words, n, (void *)ev->sp)) {
+		n /= 8;
+		if (bpf_probe_read_user(s->words, n, (void *)ev->sp))
+			n = 0;
+	}
+	ev->n_words = n / 8;
+	n += sizeof(*ev);
+	ev->hdr.size = n;
+	/* At once, while the thread still does what it did: where it is in Python is read by the agent. */
+	if (bpf_ringbuf_output(&events, ev, n, t->sampled ? BPF_RB_NO_WAKEUP : BPF_RB_FORCE_WAKEUP))
+		cell_add_lost(run->cell, TL_RAW_STACK, run->now);
+	t->sampled = 1;
+}
+
+SEC("?perf_event")
+int stack_sample(struct timer_ctx *ctx)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct run run = { .cpu_nr = bpf_get_smp_processor_id() };
+	__u64 since, cs = *(volatile __u64 *)&ctx->cs;	/* whole: a part of it may not be read */
+	struct sched_thread *t;
+
+	if (!may_follow(task->tgid))
+		return 0;
+	run.now = bpf_ktime_get_ns();
+	t = thread_of(task, run.now);
+	run.cell = this_cell();
+	run.cpu = bpf_map_lookup_elem(&cpus, &run.cpu_nr);
+	if (!t || !run.cell || !run.cpu || !(t->watch & WATCH_CODE) || t->where != ON_CPU || !t->awake_ns)
+		return 0;
+	since = busy_since(t);
+	if (run.now < since + min_code_ns)
+		return 0;
+	send_stack(&run, task, t, since, !(cs & 3));
+	if (run.now > since + max_busy_ns) {
+		tell_run(&run, task, t);
+		tell_codes(&run, task, t);
+	}
+	count_run(run.cell, run.now);
 	return 0;
 }

@@ -25,6 +25,12 @@ static __always_inline __u8 wait_of_syscall(long nr)
 	}
 }
 
+/* What a program of a timer is given; the registers as user space knows them, 8 bytes each. */
+struct timer_ctx {
+	__u64 r15_to_orig_ax[16];
+	__u64 ip, cs, flags, sp, ss;
+};
+
 static __always_inline bool wakes_futex(long nr)
 {
 	switch (nr) {

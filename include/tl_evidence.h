@@ -85,7 +85,7 @@ enum tl_code_kind {		/* append only */
 	TL_CODE_JSON = 10,	/* parses or writes JSON */
 	TL_CODE_TEMPLATE = 11,	/* renders a chat template */
 };
-struct tl_code {		/* where a thread was while on a CPU, from samples of its stack */
+struct tl_code {		/* where a thread was while on a CPU, from samples of its stack; it did not sleep */
 	struct tl_hdr hdr;	/* tgid, tid; ts_ns: end of the span */
 	__u64 since_ns;
 	__u16 code;		/* enum tl_code_kind */
@@ -211,13 +211,19 @@ struct tl_claim {		/* what another tool says of a request */
 
 /* ---- raw: BPF to agent/source ---- */
 
-enum { TL_RAW_STACK_DEPTH = 32 };
-struct tl_raw_stack {		/* one sample of a thread that has been on a CPU for long */
+enum { TL_RAW_STACK_WORDS = 256 };
+enum tl_stack_flag {		/* in tl_hdr.flags */
+	TL_STACK_KERNEL = 1,	/* it is in a system call or a fault */
+	TL_STACK_END = 2,	/* no sample: the samples since busy_since_ns are all of that time */
+};
+struct tl_raw_stack {		/* one sample of a thread that has not slept for long */
 	struct tl_hdr hdr;
-	__u64 on_cpu_since_ns;
-	__u32 n_frames;
+	__u64 busy_since_ns;
+	__u64 ip, sp;		/* of user space */
+	__u32 n_words;
 	__u32 pad;
-	__u64 ip[TL_RAW_STACK_DEPTH];	/* user space, innermost first */
+	__u64 words[];		/* what lies on its stack, from sp on: return addresses and all else, for few
+				 * programs keep frame pointers */
 };
 
 enum tl_tcp_what {		/* append only */
@@ -265,6 +271,7 @@ struct tl_raw_wait {
 
 _Static_assert(sizeof(struct tl_thread) == 24 + 16 + 16 + 96, "ABI");
 _Static_assert(sizeof(struct tl_thread_span) == 24 + 8 + 8 + 8 + 16 + 16 + 8, "ABI");
+_Static_assert(sizeof(struct tl_raw_stack) == 24 + 32, "ABI");
 _Static_assert(sizeof(struct tl_stint) == 48 && sizeof(struct tl_raw_wait) == 24 + 24, "ABI");
 _Static_assert(sizeof(struct tl_throttle) == 24 + 24 + 8 + 16 + 16 + 16 + 96, "ABI");
 _Static_assert(sizeof(struct tl_code) == 24 + 8 + 8 + 8 + 64, "ABI");

@@ -348,11 +348,18 @@ static const struct event_field raw_llama_task_fields[] = {
 	F(tl_raw_llama_task, parent),
 };
 
+static const struct event_field word_fields[] = {
+	{ "word", 0, 8, EVENT_U64, EVENT_VALUE, NULL },
+};
+static const struct event_array words = {
+	"words", sizeof(__u64), TL_RAW_STACK_WORDS, word_fields, ARRAY_SIZE(word_fields),
+};
 static const struct event_field raw_stack_fields[] = {
-	F(tl_raw_stack, on_cpu_since_ns),
-	F(tl_raw_stack, n_frames),
-	F_PAD(tl_raw_stack, pad),
+	F(tl_raw_stack, busy_since_ns),
 	F(tl_raw_stack, ip),
+	F(tl_raw_stack, sp),
+	F_COUNT(tl_raw_stack, n_words),
+	F_PAD(tl_raw_stack, pad),
 };
 
 static const struct event_field raw_tcp_fields[] = {
@@ -444,7 +451,7 @@ static const struct event_kind kinds[] = {
 	     offsetof(struct tl_raw_llama_step, runs)),
 	PLAIN(TL_RAW_LLAMA_SEQ_RM, raw_llama_seq_rm),
 	PLAIN(TL_RAW_LLAMA_TASK, raw_llama_task),
-	PLAIN(TL_RAW_STACK, raw_stack),
+	KIND(TL_RAW_STACK, raw_stack, NULL, &words, sizeof(struct tl_raw_stack)),
 	PLAIN(TL_RAW_TCP, raw_tcp),
 	KIND(TL_RAW_WAIT, raw_wait, NULL, &stints, sizeof(struct tl_raw_wait)),
 };

@@ -4,6 +4,7 @@
 
 #include "base/str.h"
 #include "source/host_priv.h"
+#include "source/images.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,7 @@ int host__open(struct src_bpf *bpf, struct host **ret)
 	if (!h->processes || !h->threads || !h->watches)
 		goto fail;
 	err = host_cgroup_open(h);
+	err = err ? err : host_stack_open(h);
 	err = err ? err : host_bpf_open(h);
 	if (err)
 		goto fail;
@@ -51,16 +53,33 @@ void host__close(struct host *h)
 		return;
 	host_bpf_close(h);
 	host_cgroup_close(h);
+	for (struct process *p = h->processes ? map__oldest(h->processes, NULL) : NULL; p;
+	     p = map__newer(h->processes, p, NULL))
+		images__free(p->images);
+	host_stack_close(h);
 	map__free(h->processes);
 	map__free(h->threads);
 	map__free(h->watches);
 	free(h);
 }
 
+void host__del(struct host *h, uint32_t tgid)
+{
+	struct process *p = map__get(h->processes, tgid);
+
+	if (!p)
+		return;
+	images__free(p->images);
+	map__del(h->processes, tgid);
+	host_bpf_follow(h);
+}
+
 int host__add(struct host *h, const struct host_process *p)
 {
-	struct process *at = map__put(h->processes, p->tgid, NULL);
+	struct process *at;
 
+	host__del(h, p->tgid);	/* its number may have been another's */
+	at = map__put(h->processes, p->tgid, NULL);
 	if (!at)
 		return map__is_full(h->processes) ? -E2BIG : -ENOMEM;
 	*at = (struct process){ .tgid = p->tgid, .server = p->server, .engine = p->engine,
@@ -68,12 +87,6 @@ int host__add(struct host *h, const struct host_process *p)
 	str_copy(at->role, sizeof(at->role), p->role);
 	host_cgroup_find(h, at);
 	return host_bpf_follow(h);
-}
-
-void host__del(struct host *h, uint32_t tgid)
-{
-	if (map__del(h->processes, tgid))
-		host_bpf_follow(h);
 }
 
 /* ---- events ---- */
@@ -215,6 +228,9 @@ int host__take(struct host *h, const struct tl_hdr *ev, const struct emit *out)
 		if (p && !host_cgroup_is_limited(h, p))
 			span.hdr.flags &= ~TL_SPAN_IDLE_CPU;
 		err = on_span(h, &span, out);
+		return err ? err : 1;
+	case TL_RAW_STACK:
+		err = host_stack_take(h, (const void *)ev, out);
 		return err ? err : 1;
 	case TL_RAW_LLAMA_STEP:
 		return learn(h, ev, true, out);

@@ -9,10 +9,13 @@
 #include "../../bpf/target_bits.h"
 #include <bpf/btf.h>
 #include <errno.h>
+#include <linux/perf_event.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-enum { N_WORDS = N_TARGET_BITS / 64, BATCH = 256 };
+enum { N_WORDS = N_TARGET_BITS / 64, BATCH = 256, SAMPLES_PER_SECOND = 99 };
 
 static bool is_mine(size_t row)
 {
@@ -47,6 +50,7 @@ static int set_up(struct host *h, struct sched_bpf *sched)
 	sched->rodata->cpu_cgroup_v1 = host_cgroup_is_v1(h);
 	err = bpf_map__reuse_fd(sched->maps.events, bpf_map__fd(net->maps.events));
 	err = err ? err : bpf_map__reuse_fd(sched->maps.cells, bpf_map__fd(net->maps.cells));
+	err = err ? err : bpf_map__set_max_entries(sched->maps.stacks, h->bpf->n_cpus);
 	return err ? err : bpf_map__set_max_entries(sched->maps.cpus, h->bpf->n_cpus);
 }
 
@@ -95,6 +99,32 @@ static int load(struct host *h)
 	return rows ? try_load(h, rows) : err;
 }
 
+/* On each CPU: a thread may run on any. 0 if one at least could be started. */
+static int start_timers(struct host *h, struct bpf_program *prog)
+{
+	struct perf_event_attr attr = {
+		.type = PERF_TYPE_SOFTWARE, .size = sizeof(attr), .config = PERF_COUNT_SW_CPU_CLOCK,
+		.freq = 1, .sample_freq = SAMPLES_PER_SECOND,
+	};
+	int err = -ENOENT;
+	bool any = false;
+
+	h->timers = calloc(h->bpf->n_cpus, sizeof(*h->timers));
+	if (!h->timers)
+		return -ENOMEM;
+	for (int cpu = 0; cpu < h->bpf->n_cpus; cpu++) {
+		int fd = syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
+
+		h->timers[cpu] = fd < 0 ? NULL : bpf_program__attach_perf_event(prog, fd);
+		if (!h->timers[cpu])
+			err = -errno;	/* mostly: that CPU is off */
+		if (!h->timers[cpu] && fd >= 0)
+			close(fd);
+		any |= h->timers[cpu] != NULL;
+	}
+	return any ? 0 : err;
+}
+
 int host_bpf_open(struct host *h)
 {
 	int err = load(h);
@@ -111,6 +141,11 @@ int host_bpf_open(struct host *h)
 		if (h->bpf->row_errs[i])
 			continue;
 		prog = bpf_object__find_program_by_name(h->sched->obj, probes[i].prog);
+		if (probes[i].type == PROBE_TIMER) {
+			h->bpf->row_errs[i] = start_timers(h, prog);
+			h->bpf->on |= (uint64_t)!h->bpf->row_errs[i] << i;
+			continue;
+		}
 		h->bpf->links[i] = bpf_program__attach(prog);
 		if (h->bpf->links[i])
 			h->bpf->on |= 1ull << i;
@@ -129,6 +164,9 @@ void host_bpf_close(struct host *h)
 		bpf_link__destroy(h->bpf->links[i]);
 		h->bpf->links[i] = NULL;
 	}
+	for (int cpu = 0; h->timers && cpu < h->bpf->n_cpus; cpu++)
+		bpf_link__destroy(h->timers[cpu]);
+	free(h->timers);
 	h->bpf->sched = NULL;
 	sched_bpf__destroy(h->sched);
 }
@@ -136,16 +174,18 @@ void host_bpf_close(struct host *h)
 int host_bpf_follow(struct host *h)
 {
 	uint64_t bits[N_WORDS] = { 0 }, key;
-	uint32_t one = 1, tgid, *prev = NULL;
+	uint32_t watch, tgid, *prev = NULL;
 	int err = 0;
 
 	if (!h->sched)
 		return 0;
-	for (void *p = map__oldest(h->processes, &key); p && !err; p = map__newer(h->processes, p, &key)) {
+	for (struct process *p = map__oldest(h->processes, &key); p && !err;
+	     p = map__newer(h->processes, p, &key)) {
 		tgid = key;
+		watch = thread_watch(p->engine, TL_ROLE_OTHER);
 		bits[tgid / 64 % N_WORDS] |= 1ull << (tgid % 64);
-		err = bpf_map__update_elem(h->sched->maps.followed, &tgid, sizeof(tgid), &one, sizeof(one),
-					   BPF_ANY);
+		err = bpf_map__update_elem(h->sched->maps.followed, &tgid, sizeof(tgid), &watch,
+					   sizeof(watch), BPF_ANY);
 	}
 	/* Those that are gone; the walk begins anew behind a key that was deleted. */
 	while (!bpf_map__get_next_key(h->sched->maps.followed, prev, &tgid, sizeof(tgid))) {
@@ -160,11 +200,11 @@ int host_bpf_follow(struct host *h)
 	return err;
 }
 
-void host_bpf_watch(struct host *h, uint32_t tid, uint32_t watch)
+void host_bpf_watch(struct host *h, const struct process *p, uint32_t tid, uint32_t watch)
 {
 	uint32_t *asked = map__get(h->watches, tid);
 
-	if (!h->sched || (asked ? *asked == watch : !watch))
+	if (!h->sched || watch == (asked ? *asked : thread_watch(p->engine, TL_ROLE_OTHER)))
 		return;
 	asked = map__put(h->watches, tid, NULL);
 	if (!asked)

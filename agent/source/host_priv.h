@@ -13,6 +13,8 @@ enum { MAX_ABOVE = 8 };			/* cgroups of a process: its own and those above it */
 struct cgroup_mount;
 struct sched_bpf;
 struct bpf_link;
+struct image_files;
+struct images;
 
 struct process {
 	uint32_t tgid, server;
@@ -23,6 +25,7 @@ struct process {
 	size_t n_cgroups;
 	uint64_t scanned_ns, next_scan_ns, gap_ns;
 	uint64_t engine_cpu_ns;		/* of its thread that runs the steps, between two scans */
+	struct images *images;		/* NULL until a stack of it was sampled */
 	char role[32];
 	char cgroup_path[96];
 };
@@ -46,6 +49,9 @@ struct host {
 	struct map *watches;		/* tid -> uint32_t: what the kernel was asked of it */
 	struct map *quotas;		/* id of a cgroup -> struct quota */
 	struct cgroup_mount *mount;
+	struct map *runs;		/* tid -> struct run: long ones under way */
+	struct image_files *files;
+	struct bpf_link **timers;	/* one per CPU; NULL where it has none */
 	uint64_t placed_ns;		/* when the cgroups of all processes were last read */
 	uint64_t n_untold;		/* as of the last TL_LOST */
 };
@@ -56,11 +62,16 @@ uint64_t host_now_ns(void);
 int host_bpf_open(struct host *h);
 void host_bpf_close(struct host *h);
 int host_bpf_follow(struct host *h);	/* the processes of h->processes, and no others */
-void host_bpf_watch(struct host *h, uint32_t tid, uint32_t watch);
+void host_bpf_watch(struct host *h, const struct process *p, uint32_t tid, uint32_t watch);
 /* Calls fn for each thread with its CPU time since it is followed. */
 void host_bpf_cpu_times(struct host *h, void (*fn)(void *ctx, uint32_t tgid, uint32_t tid, uint64_t cpu_ns),
 			void *ctx);
 int host_bpf_tell_lost(struct host *h, uint64_t now_ns, const struct emit *out);
+
+/* host_stack.c */
+int host_stack_open(struct host *h);
+void host_stack_close(struct host *h);
+int host_stack_take(struct host *h, const struct tl_raw_stack *ev, const struct emit *out);
 
 /* host_cgroup.c */
 int host_cgroup_open(struct host *h);

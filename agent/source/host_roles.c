@@ -61,6 +61,11 @@ uint16_t thread_role(const struct thread_facts *f)
 	return computes(f) ? TL_ROLE_COMPUTE : TL_ROLE_OTHER;
 }
 
+static bool is_python(uint16_t engine)
+{
+	return engine == TL_ENGINE_VLLM || engine == TL_ENGINE_SGLANG || engine == TL_ENGINE_TRTLLM;
+}
+
 #define SLEEP(wait) (1u << TL_WAIT_##wait)
 
 uint32_t thread_watch(uint16_t engine, uint16_t role)
@@ -81,6 +86,9 @@ uint32_t thread_watch(uint16_t engine, uint16_t role)
 		return SLEEP(FUTEX) | SLEEP(OTHER) | WATCH_RUN | WATCH_CODE;
 	case TL_ROLE_LAUNCH:
 		return SLEEP(FUTEX) | SLEEP(OTHER) | SLEEP(GPU) | WATCH_CODE;
+	case TL_ROLE_OTHER:
+		/* In Python it may keep all others of its process waiting. */
+		return is_python(engine) ? WATCH_CODE : 0;
 	default:
 		return 0;
 	}

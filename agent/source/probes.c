@@ -65,6 +65,8 @@ const struct probe probes[] = {
 	  "how long threads wait for a CPU once they are woken, and by whom", 0, PROBE_SCHED },
 	{ "cpu migration", "sched_migrate", TP, TL_T0, 0, "sched_migrate_task", NULL, false,
 	  "who had the CPU that a thread was moved to while it waited", 0, PROBE_SCHED },
+	{ "cpu sampling", "stack_sample", PROBE_TIMER, TL_T0, 0, "cpu-clock", NULL, false,
+	  "in which code a thread was while it kept others waiting", 0, PROBE_SCHED },
 
 	{ "zmq send", "zmq_send", UP, TL_T1, VLLM, "zmq_msg_send", "zmq", false, SECOND_WAY, 3,
 	  PROBE_NET },

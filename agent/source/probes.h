@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 enum probe_family { PROBE_NET, PROBE_SCHED, PROBE_TCP };	/* bpf/NAME.bpf.c; user-space rows: NET */
-enum probe_type { PROBE_TRACEPOINT, PROBE_BTF_TRACEPOINT, PROBE_UPROBE, PROBE_URETPROBE };
+enum probe_type { PROBE_TRACEPOINT, PROBE_BTF_TRACEPOINT, PROBE_UPROBE, PROBE_URETPROBE, PROBE_TIMER };
 
 /* Rows keep their place: bit i of tl_host.probes means row i. */
 struct probe {

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Samples of stacks: what a thread did in a long run on a CPU. */
+#include "base/str.h"
+#include "source/code_rules.h"
+#include "source/host_priv.h"
+#include "source/images.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+
+enum {
+	MAX_RUNS = 512,		/* threads that are in a sampled run */
+	MAX_CODES = 8,		/* told apart in one run */
+	MAX_CALLS = 64,		/* words of a stack that are looked at */
+	CALL_BYTES = 8,		/* before a return address */
+};
+
+struct code {
+	uint16_t code, n;
+	char frame[64];
+};
+struct run {			/* of one thread */
+	uint64_t since_ns;
+	uint16_t n;		/* samples */
+	size_t n_codes;
+	struct code codes[MAX_CODES];
+};
+
+int host_stack_open(struct host *h)
+{
+	h->runs = map__new(sizeof(struct run), MAX_RUNS);
+	h->files = image_files__new();
+	return h->runs && h->files ? 0 : -ENOMEM;
+}
+
+void host_stack_close(struct host *h)
+{
+	map__free(h->runs);
+	image_files__free(h->files);
+}
+
+/* ---- what is on the stack ---- */
+
+/* A call instruction ends right before a return address. */
+static bool ends_with_call(const uint8_t code[CALL_BYTES])
+{
+	if (code[CALL_BYTES - 5] == 0xe8)
+		return true;
+	/* call r/m64: ff /2, with 0, 1, 4, 5 or 6 bytes behind the ModR/M byte */
+	for (int len = 2; len <= 7; len++)
+		if (code[CALL_BYTES - len] == 0xff && (code[CALL_BYTES - len + 1] & 0x38) == 0x10)
+			return true;
+	return false;
+}
+
+/* Of the words on a stack those that are return addresses, by all that shows. Returns their number. */
+static size_t find_calls(struct images *m, pid_t pid, const struct tl_raw_stack *ev, uint64_t *ret)
+{
+	uint8_t code[MAX_CALLS][CALL_BYTES];
+	struct iovec local[MAX_CALLS], remote[MAX_CALLS];
+	size_t n = 0, kept = 0, i;
+	ssize_t got;
+
+	for (i = 0; i < ev->n_words && n < MAX_CALLS; i++) {
+		if (ev->words[i] < CALL_BYTES || !images__has(m, ev->words[i]))
+			continue;
+		ret[n] = ev->words[i];
+		local[n] = (struct iovec){ code[n], CALL_BYTES };
+		remote[n] = (struct iovec){ (void *)(uintptr_t)(ret[n] - CALL_BYTES), CALL_BYTES };
+		n++;
+	}
+	got = n ? process_vm_readv(pid, local, n, remote, n, 0) : 0;
+	for (i = 0; got > 0 && i < (size_t)got / CALL_BYTES; i++)
+		if (ends_with_call(code[i]))
+			ret[kept++] = ret[i];
+	return kept;
+}
+
+static void name_frame(struct code *c, const struct image_place *at)
+{
+	const char *name = at->function ? at->function : at->file;
+
+	str_copy(c->frame, sizeof(c->frame), name);
+}
+
+/* Interpreters, the C library and the like are on every stack. */
+static bool is_plain(const char *file)
+{
+	static const char *const parts[] = { "libc.so", "libc-", "libpython", "python3", "libpthread",
+					     "libstdc++", "ld-linux", "libgcc", "uvloop", "[vdso]", "libm.so" };
+
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		if (strstr(file, parts[i]))
+			return true;
+	return false;
+}
+
+/* The innermost frame that tells something. */
+static struct code judge(struct images *m, const struct tl_raw_stack *ev, uint64_t now_ns)
+{
+	struct code c = { .code = TL_CODE_OTHER };
+	uint64_t calls[MAX_CALLS];
+	struct image_place at;
+	size_t n;
+
+	if (!images__find(m, ev->ip, now_ns, &at)) {
+		if (at.code >= 0) {
+			c.code = at.code;
+			name_frame(&c, &at);
+			return c;
+		}
+		if (!is_plain(at.file))
+			name_frame(&c, &at);
+	}
+	n = find_calls(m, ev->hdr.tgid, ev, calls);
+	for (size_t i = 0; i < n; i++) {
+		if (images__find(m, calls[i], now_ns, &at))
+			continue;
+		if (at.code >= 0) {
+			c.code = at.code;
+			name_frame(&c, &at);
+			return c;
+		}
+		if (!c.frame[0] && !is_plain(at.file))
+			name_frame(&c, &at);
+	}
+	if (!c.frame[0] && ev->hdr.flags & TL_STACK_KERNEL) {
+		c.code = TL_CODE_KERNEL;
+		str_copy(c.frame, sizeof(c.frame), "kernel");
+	}
+	return c;
+}
+
+/* ---- runs ---- */
+
+static void count(struct run *r, const struct code *c)
+{
+	size_t i = 0;
+
+	r->n++;
+	/* One name stands for all of a kind that has a meaning of its own. */
+	while (i < r->n_codes && (r->codes[i].code != c->code ||
+				  (c->code == TL_CODE_OTHER && strcmp(r->codes[i].frame, c->frame))))
+		i++;
+	if (i == MAX_CODES)
+		return;
+	if (i == r->n_codes)
+		r->codes[r->n_codes++] = *c;
+	r->codes[i].n++;
+}
+
+/* It sleeps: says in which code it was until then. */
+static int tell(struct host *h, const struct tl_raw_stack *end, const struct emit *out)
+{
+	struct run *at = map__get(h->runs, end->hdr.tid), r;
+	struct thread *t;
+	int err = 0;
+
+	if (!at)
+		return 0;
+	r = *at;
+	map__del(h->runs, end->hdr.tid);
+	if (r.since_ns != end->busy_since_ns)
+		return 0;
+	t = host_thread(h, end->hdr.tgid, end->hdr.tid);
+	for (size_t i = 0; i < r.n_codes && !err; i++) {
+		struct tl_code ev = {
+			.hdr = { sizeof(ev), TL_CODE, 0, end->hdr.tgid, end->hdr.tid, end->hdr.ts_ns },
+			.since_ns = r.since_ns,
+			.code = r.codes[i].code,
+			.n_samples = r.codes[i].n,
+			.of_samples = r.n,
+		};
+
+		if (ev.code == CODE_USUAL)
+			continue;
+		if (t && !t->told)
+			err = host_tell_thread(h, end->hdr.tid, t, out);
+		memcpy(ev.frame, r.codes[i].frame, sizeof(ev.frame));
+		err = err ? err : emit(out, &ev.hdr);
+	}
+	return err;
+}
+
+int host_stack_take(struct host *h, const struct tl_raw_stack *ev, const struct emit *out)
+{
+	struct process *p = map__get(h->processes, ev->hdr.tgid);
+	uint64_t now_ns = host_now_ns();
+	struct code c;
+	struct run *r;
+
+	if (ev->hdr.flags & TL_STACK_END)
+		return tell(h, ev, out);
+	if (!p)
+		return 0;
+	if (!p->images)
+		p->images = images__new(p->tgid, h->files);
+	if (!p->images)
+		return -ENOMEM;
+	r = map__put(h->runs, ev->hdr.tid, NULL);
+	if (!r)
+		return 0;	/* full: this run has fewer samples */
+	if (r->since_ns != ev->busy_since_ns)
+		*r = (struct run){ .since_ns = ev->busy_since_ns };
+	c = judge(p->images, ev, now_ns);
+	count(r, &c);
+	return 0;
+}
