@@ -11,7 +11,8 @@
 /* Less is not worth a sentence: of gaps, of TTFTs, in all; and of gaps to open a report with. */
 enum { WORTH_GAPS_PCT = 2, WORTH_TTFT_PCT = 10, WORTH_NS = 5000000, OPENING_GAPS_PCT = 5 };
 /* A second sentence: at least this part of the first one. Other mechanisms: if the first is not enough. */
-enum { SECOND_PART = 10, ENOUGH_PCT = 60, MIN_NEXT_PCT = 10, MAX_NEXT = 3, MIN_CHUNK = 64 };
+enum { SECOND_PART = 10, ENOUGH_PCT = 60, MIN_NEXT_PCT = 10, MAX_NEXT = 3, MAX_RULED_OUT = 5 };
+enum { MIN_CHUNK = 64 };
 
 struct sentence {
 	char *buf;
@@ -175,10 +176,30 @@ static int append_culprit(struct sentence *to, const struct model_view *v, const
 	return 0;
 }
 
+/* "; ruled out: garbage collection; CPU quota used up ... and 6 more": what lies outside the scheduler first. */
+static void append_ruled_out(struct sentence *to, uint64_t bits)
+{
+	uint64_t named = 0;
+	char text[400];
+	int n = 0;
+
+	for (int i = 0; i < N_MECHANISMS && n < MAX_RULED_OUT; i++) {
+		int m = (i + MECH_HOST) % N_MECHANISMS;
+
+		if (!(bits & 1ull << m))
+			continue;
+		named |= 1ull << m;
+		n++;
+	}
+	append(to, "; ruled out: %s", mechanisms_text(named, text, sizeof(text)));
+	if (bits & ~named)
+		append(to, " and %d more", __builtin_popcountll(bits & ~named));
+}
+
 static void append_advice(struct sentence *to, const struct model_view *v, const struct blame_sum *s,
 			  int mechanism)
 {
-	char now[UNITS_LEN], then[UNITS_LEN], text[600];
+	char now[UNITS_LEN], then[UNITS_LEN];
 	struct stall st;
 
 	if (mechanism == MECH_PREFILL && longest_stall(v, s, &st))
@@ -187,7 +208,7 @@ static void append_advice(struct sentence *to, const struct model_view *v, const
 		       "their sum",
 		       st.smaller, st.chunk, units_ns(then, st.smaller_ns), units_ns(now, st.ns));
 	else if (mechanism == MECH_UNEXPLAINED && s->ruled_out)
-		append(to, "; ruled out: %s", mechanisms_text(s->ruled_out, text, sizeof(text)));
+		append_ruled_out(to, s->ruled_out);
 	else if (*mechanism_advice((enum mechanism)mechanism))
 		append(to, "; %s", mechanism_advice((enum mechanism)mechanism));
 }

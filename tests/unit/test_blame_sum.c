@@ -295,6 +295,44 @@ static void test_blame_sum__culprits_and_victims(void **state)
 	blame_sum__free(s);
 }
 
+static void test_blame_sum__processes_of_one_name(void **state)
+{
+	struct blame_who who[4];
+	struct blame_pair *merged;
+	struct blame_sum *s;
+	struct gap *g;
+	size_t n;
+
+	streamed(*state, 9, 20, 2000);
+	streamed(*state, 9, 20, 2000);
+	for (uint32_t r = 0; r < 2; r++) {
+		g = fake_gap(r, 1, 20, 5);
+		fake_part_by(g, MECH_RUN_QUEUE, 10, WHO_PROCESS, 1 + r, "cc1");
+		fake_part_by(g, MECH_RUN_QUEUE, 20, WHO_PROCESS, 3, "cc1");
+		fake_part_by(g, MECH_RUN_QUEUE, 5, WHO_PROCESS, 4, "");
+		fake_part_by(g, MECH_RUN_QUEUE, 4, WHO_PROCESS, 5, "");
+		fake_part_by(g, MECH_HOST, 1, WHO_THREAD, 3, "cc1");
+	}
+	s = sum_up(*state);
+	assert_int_equal(s->n_pairs, 10);
+	assert_int_equal(blame_sum__culprits(s, 0, IN_GAPS, who, 4), 4);
+	assert_int_equal(who[0].ns, MS(60));
+	assert_int_equal(who[0].n_ids, 3);
+	assert_int_equal(who[0].n_victims, 2);
+	assert_int_equal(who[1].ns, MS(10)); /* without a name: by number */
+	assert_int_equal(who[1].n_ids, 1);
+	assert_int_equal(who[3].who.type, WHO_THREAD);
+	merged = blame_sum__merged(s, &n);
+	assert_non_null(merged);
+	assert_int_equal(n, 8);
+	assert_int_equal(merged[0].ns, MS(30));
+	assert_int_equal(merged[0].max_ns, MS(20));
+	assert_int_equal(merged[0].n_gaps, 0);
+	assert_int_equal(merged[2].n_gaps, 1);
+	free(merged);
+	blame_sum__free(s);
+}
+
 /* More pairs than are kept: what does not fit is counted, sums stay whole. */
 static void test_blame_sum__counts_pairs_it_cannot_keep(void **state)
 {
@@ -370,6 +408,7 @@ int main(void)
 		T(test_blame_sum__lost_is_no_blame),
 		T(test_blame_sum__selects),
 		T(test_blame_sum__culprits_and_victims),
+		T(test_blame_sum__processes_of_one_name),
 		T(test_blame_sum__counts_pairs_it_cannot_keep),
 		T(test_blame_sum__nothing_at_all),
 		T(test_blame_sum__out_of_memory),
