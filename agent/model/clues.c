@@ -44,6 +44,11 @@ uint32_t clues_request(const struct clues *c, uint32_t req)
 	return lo < c->v->n_requests && c->numbers[lo].req == req ? c->numbers[lo].index : UINT32_MAX;
 }
 
+uint32_t clues_tgid(const struct clues *c, uint32_t engine)
+{
+	return engine < c->v->n_engines ? c->v->engines[engine].e.hdr.tgid : 0;
+}
+
 uint32_t clues_server(const struct clues *c, uint32_t tgid)
 {
 	/* The newest first: a pid that was used again belongs to its last owner. */
@@ -221,7 +226,7 @@ void list_sort(struct clue_list *l)
 
 static uint64_t watched_threads(const struct clues *c, uint32_t engine)
 {
-	uint32_t tgid = c->v->engines[engine].e.hdr.tgid, server = clues_server(c, tgid);
+	uint32_t tgid = clues_tgid(c, engine), server = clues_server(c, tgid);
 	uint64_t bits = 0;
 
 	for (size_t i = 0; i < c->n_threads; i++) {

@@ -316,7 +316,7 @@ static bool is_engine(const struct clues *c, uint32_t tgid)
 
 static bool works_for(const struct clues *c, const struct watched *w, uint32_t engine, bool of_server)
 {
-	uint32_t tgid = c->v->engines[engine].e.hdr.tgid;
+	uint32_t tgid = clues_tgid(c, engine);
 
 	if (!computes(w))
 		return false;
@@ -384,9 +384,12 @@ int engine_lines_make(struct clues *c)
 void clues__engine(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns,
 		   struct clue_list *ret)
 {
-	const struct line *l = &c->engine_lines[engine];
+	const struct line *l;
 
 	ret->n = 0;
+	if (engine >= c->v->n_engines)
+		return;
+	l = &c->engine_lines[engine];
 	for (size_t i = pieces_after(l->p, l->n, t0_ns); i < l->n && l->p[i].t0_ns < t1_ns; i++)
 		list_add_piece(c, ret, &l->p[i], t0_ns, t1_ns);
 	list_sort(ret);

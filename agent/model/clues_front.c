@@ -52,14 +52,14 @@ int works_make(struct clues *c)
 							    r->at_ns[P_REQ_FIRST_BYTE];
 
 		if (read)
-			c->works[c->n_works++] = (struct work){ v->engines[r->engine].e.hdr.tgid, r->tid,
+			c->works[c->n_works++] = (struct work){ clues_tgid(c, r->engine), r->tid,
 								read, work_end(r, read), i };
 	}
 	for (uint32_t i = 0; i < v->n_others && i < OTHER_BASE; i++) {
 		const struct rec_other *o = &v->others[i];
 
 		c->works[c->n_works++] = (struct work){
-			v->engines[o->engine].e.hdr.tgid, o->tid, o->read_ns ? o->read_ns : o->begin_ns,
+			clues_tgid(c, o->engine), o->tid, o->read_ns ? o->read_ns : o->begin_ns,
 			o->end_ns ? o->end_ns : UINT64_MAX, OTHER_BASE + i,
 		};
 	}
@@ -164,7 +164,7 @@ static enum carrier carrier_of(const struct clues *c, uint32_t tgid, const struc
 	const struct watched *w;
 
 	if (self && self->tid) {
-		w = clues_thread(c, c->v->engines[self->engine].e.hdr.tgid, self->tid);
+		w = clues_thread(c, clues_tgid(c, self->engine), self->tid);
 		if (w && w->t->role == TL_ROLE_FRONT)
 			return BY_READER;
 	}
@@ -188,7 +188,7 @@ void clues__front(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64
 		  struct clue_list *ret)
 {
 	const struct rec_request *r = self < c->v->n_requests ? &c->v->requests[self] : NULL;
-	uint32_t tgid = c->v->engines[r ? r->engine : engine].e.hdr.tgid, server = clues_server(c, tgid);
+	uint32_t tgid = clues_tgid(c, r ? r->engine : engine), server = clues_server(c, tgid);
 	enum carrier by = carrier_of(c, tgid, r);
 	struct piece in[MAX_QUERY], out[2 * MAX_QUERY];
 	size_t n = 0;

@@ -283,7 +283,7 @@ static int missing_rank(const struct clues *c, uint32_t step, const struct gpu_v
 static struct culprit who_was_late(const struct clues *c, uint32_t engine, uint16_t rank, uint64_t t0_ns,
 				   uint64_t t1_ns)
 {
-	uint32_t server = clues_server(c, c->v->engines[engine].e.hdr.tgid);
+	uint32_t server = clues_server(c, clues_tgid(c, engine));
 	struct culprit who = { .type = WHO_NOBODY };
 	char name[64];
 

@@ -115,6 +115,7 @@ struct clues {
 
 /* clues.c */
 uint32_t clues_request(const struct clues *c, uint32_t req);	/* index; UINT32_MAX: none */
+uint32_t clues_tgid(const struct clues *c, uint32_t engine);	/* 0: of none that is known */
 uint32_t clues_server(const struct clues *c, uint32_t tgid);	/* its first process; tgid itself if not known */
 const struct watched *clues_thread(const struct clues *c, uint32_t tgid, uint32_t tid);	/* NULL: none */
 void list_add(struct clue_list *l, const struct clue *k);

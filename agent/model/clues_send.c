@@ -358,7 +358,7 @@ bool held_inside(const struct clues *c, uint32_t request, uint64_t t_ns, struct 
 		return false;
 	*ret = (struct piece){
 		.t0_ns = lo ? r->chunks[lo - 1].ts_ns : r->at_ns[P_REQ_FIRST_BYTE],
-		.t1_ns = r->chunks[lo].ts_ns, .at = c->v->engines[r->engine].e.hdr.tgid,
+		.t1_ns = r->chunks[lo].ts_ns, .at = clues_tgid(c, r->engine),
 		.src = SRC_HELD, .rank = RANK_HELD, .mechanism = MECH_APP_BUFFER, .prov = PROV_INFERRED,
 	};
 	return ret->t1_ns > ret->t0_ns;

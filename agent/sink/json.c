@@ -3,6 +3,7 @@
 #include "sink/json.h"
 #include "base/jsonw.h"
 #include "base/util.h"
+#include "sink/claims.h"
 #include "sink/json_priv.h"
 #include "sink/notes.h"
 
@@ -405,6 +406,8 @@ static int write_report(struct jsonw *w, const struct model_view *v, const struc
 		return err;
 	write_summary(w, v, s);
 	err = json_blame(w, v, bs);
+	if (!err)
+		err = json_claims(w, v);
 	if (!err)
 		err = json_requests(w, v, b, o);
 	if (err)

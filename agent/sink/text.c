@@ -3,6 +3,7 @@
 #include "sink/text.h"
 #include "base/units.h"
 #include "base/util.h"
+#include "sink/claims.h"
 #include "sink/notes.h"
 #include "sink/text_priv.h"
 #include "sink/wall.h"
@@ -292,6 +293,19 @@ static void write_definitions(struct page *p)
 	page__style(p, STYLE_PLAIN);
 }
 
+/* ---- what other tools say ---- */
+
+enum { MAX_CLAIMS = 20 };
+
+static void write_claim(void *ctx, const char *sentence)
+{
+	struct note_ctx *c = ctx;
+
+	if (!c->n++)
+		page__heading(c->p, "what other tools say");
+	page__para(c->p, "  -", 4, "%s", sentence);
+}
+
 int text_report(const struct model_view *v, const struct summary *s, const struct text_opts *o,
 		FILE *out)
 {
@@ -323,6 +337,9 @@ int text_report(const struct model_view *v, const struct summary *s, const struc
 			return err;
 		text_failures(&p, v);
 	}
+	err = claims_each(v, MAX_CLAIMS, write_claim, &(struct note_ctx){ &p, 0 });
+	if (err)
+		return err;
 	notes_each(v, s, write_note, &notes);
 	if (v->n_requests)
 		write_definitions(&p);
