@@ -26,12 +26,21 @@ static const char *metric_label(uint16_t metric)
 
 /* ---- sentences ---- */
 
+/* Times are there to be compared: of long ones, minutes would hide what differs. */
+static const char *time_text(char buf[UNITS_LEN], uint64_t ns)
+{
+	if (ns < 10000000000)
+		return units_ns(buf, ns);
+	snprintf(buf, UNITS_LEN, "%.1f s", ns / 1e9);
+	return buf;
+}
+
 static void why_text(const struct model_view *v, const struct claim_judged *j, char *buf, size_t size)
 {
 	char held[UNITS_LEN];
 	const struct rec_request *r = &v->requests[j->request];
 
-	units_ns(held, j->held_ns);
+	time_text(held, j->held_ns);
 	buf[0] = '\0';
 	switch ((enum claim_verdict)j->verdict) {
 	case CLAIM_V1:
@@ -80,11 +89,11 @@ const char *claim_text(const struct model_view *v, const struct claim_judged *j,
 	const struct tl_claim *k = &v->evidence->claims.v[j->claim];
 	char said[UNITS_LEN], truth[UNITS_LEN], before[UNITS_LEN], why[160], off[32] = "", host[64] = "";
 
-	units_ns(said, k->value_ns);
-	units_ns(truth, j->truth_ns);
+	time_text(said, k->value_ns);
+	time_text(truth, j->truth_ns);
 	if (j->before_host_ns > j->truth_ns / 100)
 		snprintf(host, sizeof(host), ", %s of it before the first byte came here",
-			 units_ns(before, j->before_host_ns));
+			 time_text(before, j->before_host_ns));
 	if (j->verdict == CLAIM_NO_TRUTH) {
 		snprintf(buf, CLAIM_TEXT, "r%u: %s of %.32s (%.32s) is %s: what it could be held against was "
 			 "not seen", k->req, metric_label(k->metric), k->tool, k->field, said);
