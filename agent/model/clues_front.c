@@ -190,7 +190,7 @@ void clues__front(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64
 	const struct rec_request *r = self < c->v->n_requests ? &c->v->requests[self] : NULL;
 	uint32_t tgid = clues_tgid(c, r ? r->engine : engine), server = clues_server(c, tgid);
 	enum carrier by = carrier_of(c, tgid, r);
-	struct piece in[MAX_QUERY], out[2 * MAX_QUERY];
+	struct piece in[MAX_QUERY], out[2 * MAX_QUERY], room[2 * MAX_QUERY];
 	size_t n = 0;
 	bool watched = false;
 
@@ -211,7 +211,7 @@ void clues__front(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64
 	}
 	if (r && watched && n < MAX_QUERY && held_inside(c, self, t1_ns, &in[n]))
 		n++;
-	n = pieces_lay_out(in, n, out);
+	n = pieces_lay_out(in, n, out, room);
 	for (size_t i = pieces_after(out, n, t0_ns); i < n && out[i].t0_ns < t1_ns; i++)
 		list_add_piece(c, ret, &out[i], t0_ns, t1_ns);
 	list_sort(ret);

@@ -3,6 +3,7 @@
 #include "model/clues_priv.h"
 
 #include <errno.h>
+#include <string.h>
 
 enum { MAX_PIECES = 1 << 24 };
 
@@ -32,17 +33,12 @@ static int by_rank(const void *pa, const void *pb)
 	return a->at < b->at ? -1 : a->at > b->at;
 }
 
-static int by_time(const void *pa, const void *pb)
+/* What is still free of n pieces of one rank, by time, besides those of `laid` that are there. Writes them to
+ * `ret` (NULL: counts only), by time. Returns how many. */
+static size_t lay_rank(const struct piece *in, size_t n, const struct piece *laid, size_t n_laid,
+		       struct piece *ret)
 {
-	const struct piece *a = pa, *b = pb;
-
-	return a->t0_ns < b->t0_ns ? -1 : a->t0_ns > b->t0_ns;
-}
-
-/* Puts what is still free of n pieces of one rank, by time, behind the n_out that are there. */
-static size_t lay_rank(const struct piece *in, size_t n, struct piece *out, size_t n_out)
-{
-	size_t end = n_out, k = 0;
+	size_t k = 0, n_new = 0;
 	uint64_t cur = 0;
 
 	for (size_t i = 0; i < n; i++) {
@@ -51,51 +47,92 @@ static size_t lay_rank(const struct piece *in, size_t n, struct piece *out, size
 		while (cur < in[i].t1_ns) {
 			uint64_t until = in[i].t1_ns;
 
-			while (k < n_out && out[k].t1_ns <= cur)
+			while (k < n_laid && laid[k].t1_ns <= cur)
 				k++;
-			if (k < n_out && out[k].t0_ns <= cur) {
-				cur = out[k].t1_ns;
+			if (k < n_laid && laid[k].t0_ns <= cur) {
+				cur = laid[k].t1_ns;
 				continue;
 			}
-			if (k < n_out && out[k].t0_ns < until)
-				until = out[k].t0_ns;
-			out[end] = in[i];
-			out[end].t0_ns = cur;
-			out[end++].t1_ns = until;
+			if (k < n_laid && laid[k].t0_ns < until)
+				until = laid[k].t0_ns;
+			if (ret) {
+				ret[n_new] = in[i];
+				ret[n_new].t0_ns = cur;
+				ret[n_new].t1_ns = until;
+			}
+			n_new++;
 			cur = until;
 		}
 	}
-	return end;
+	return n_new;
 }
 
-/* Each disjoint piece begins where one of n begins, or where one of a better rank ends: 2 * n at most. */
-size_t pieces_lay_out(struct piece *in, size_t n, struct piece *out)
+/* Merges n_a pieces of `a` with n_b that lie at the end of the room for both. */
+static void merge(struct piece *room, const struct piece *a, size_t n_a, size_t n_b)
+{
+	const struct piece *b = room + n_a, *end_a = a + n_a, *end_b = b + n_b;
+
+	while (a < end_a && b < end_b)
+		*room++ = a->t0_ns <= b->t0_ns ? *a++ : *b++;
+	while (a < end_a)
+		*room++ = *a++;
+}
+
+static size_t of_one_rank(const struct piece *in, size_t n)
+{
+	size_t k = 1;
+
+	while (k < n && in[k].rank == in[0].rank)
+		k++;
+	return k;
+}
+
+size_t pieces_lay_out(struct piece *in, size_t n, struct piece *ret, struct piece *room)
 {
 	size_t n_out = 0;
 
-	if (!n)
-		return 0;
-	qsort(in, n, sizeof(*in), by_rank);
-	for (size_t i = 0, k; i < n; i = k) {
-		size_t had = n_out;
+	if (n)
+		qsort(in, n, sizeof(*in), by_rank);
+	for (size_t i = 0, k; i < n; i += k) {
+		size_t n_new;
 
-		for (k = i + 1; k < n && in[k].rank == in[i].rank;)
-			k++;
-		n_out = lay_rank(in + i, k - i, out, n_out);
-		if (had)
-			qsort(out, n_out, sizeof(*out), by_time);
+		k = of_one_rank(in + i, n - i);
+		memcpy(room, ret, n_out * sizeof(*room));
+		n_new = lay_rank(in + i, k, room, n_out, ret + n_out);
+		merge(ret, room, n_out, n_new);
+		n_out += n_new;
 	}
 	return n_out;
 }
 
+/* The same with room for what there is, rank by rank: lines are long. */
 int line_make(struct piece_list *raw, struct line *ret)
 {
-	if (!raw->l.n)
-		return 0;
-	ret->p = malloc(2 * raw->l.n * sizeof(*ret->p));
-	if (!ret->p)
-		return -ENOMEM;
-	ret->n = pieces_lay_out(raw->l.v, raw->l.n, ret->p);
+	struct line l = { .p = NULL };
+
+	if (raw->l.n)
+		qsort(raw->l.v, raw->l.n, sizeof(*raw->l.v), by_rank);
+	for (size_t i = 0, k; i < raw->l.n; i += k) {
+		const struct piece *in = raw->l.v + i;
+		struct piece *p;
+		size_t n_new;
+
+		k = of_one_rank(in, raw->l.n - i);
+		n_new = lay_rank(in, k, l.p, l.n, NULL);
+		if (!n_new)
+			continue;
+		p = malloc((l.n + n_new) * sizeof(*p));
+		if (!p) {
+			free(l.p);
+			return -ENOMEM;
+		}
+		lay_rank(in, k, l.p, l.n, p + l.n);
+		merge(p, l.p, l.n, n_new);
+		free(l.p);
+		l.p = p;
+		l.n += n_new;
+	}
+	*ret = l;
 	return 0;
 }
 

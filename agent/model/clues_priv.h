@@ -37,9 +37,9 @@ struct line {			/* disjoint pieces of one thread or of several together */
 };
 
 int piece_add(struct piece_list *pl, const struct piece *p);	/* 0 or -ENOMEM; empty ones are not kept */
-/* Disjoint pieces of n that may overlap, by time. `out` has room for 2 * n. Returns how many. `in` is
- * sorted anew. */
-size_t pieces_lay_out(struct piece *in, size_t n, struct piece *out);
+/* Disjoint pieces of n that may overlap, by time. Returns how many: fewer than 2 * n, as each begins where
+ * one of n begins or where one of a better rank ends; `ret` and `room` hold that many. `in` is sorted anew. */
+size_t pieces_lay_out(struct piece *in, size_t n, struct piece *ret, struct piece *room);
 int line_make(struct piece_list *raw, struct line *ret);	/* 0 or -ENOMEM */
 /* The first piece of disjoint ones that ends behind t; n: none. */
 size_t pieces_after(const struct piece *p, size_t n, uint64_t t_ns);
