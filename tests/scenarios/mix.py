@@ -17,10 +17,10 @@ class Truth:
 
 
 class Mix:
-	def __init__(self, rng):
-		self.rng = rng
+	def __init__(self, rng, kind="vllm", noise=0.015):
+		self.rng, self.noise = rng, noise
 		self.rec = Recording()
-		self.s = s = Server(self.rec, max_step_tokens=8192)
+		self.s = s = Server(self.rec, kind, max_step_tokens=8192)
 		self.other, self.detok = 271, 111
 		s.thread("other", s.core, self.other, "sampler-pool")
 		s.thread("detokenizer", s.api, self.detok, "detokenizer")
@@ -66,7 +66,7 @@ class Mix:
 	def _usual(self):
 		"""It varies a little, and grows with what the streams have computed."""
 		context = sum(q.pos for q in self.streams)
-		return STEP * (1 + self.rng.gauss(0, 0.015)) + 0.0002 * context
+		return STEP * (1 + self.rng.gauss(0, self.noise)) + 0.0002 * context
 
 	def decode(self, n=1, more=0.0, gpu=None, without=(), stretch=1.0):
 		"""Steps of all streams, longer by `more`, or by a factor. How much longer in all."""
