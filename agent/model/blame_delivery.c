@@ -42,12 +42,10 @@ static uint64_t error_of(uint64_t ns, uint64_t spread_ns)
 static void note_write(struct blame *b, const struct answer *a, const struct output *o)
 {
 	struct step_writes *w = &b->writes[b->v.seqs[a->seq - 1].visits[o->visit].step];
-	uint64_t first = w->last_ns - 1000ull * w->spread_us;
+	uint32_t us = (uint32_t)least(late_ns(o) / 1000, UINT32_MAX);
 
-	if (!w->last_ns)
-		first = o->written_ns;
-	w->last_ns = most(w->last_ns, o->written_ns);
-	w->spread_us = (uint32_t)least((w->last_ns - least(first, o->written_ns)) / 1000, UINT32_MAX);
+	w->first_us = us < w->first_us ? us : w->first_us;
+	w->last_us = us > w->last_us ? us : w->last_us;
 }
 
 /* Every k-th delivery that did not wait for the one before it. */
@@ -118,6 +116,8 @@ int delivery_learn(struct blame *b)
 	size_t n = 0;
 	int err;
 
+	for (size_t i = 0; i < b->v.n_steps; i++)
+		b->writes[i] = (struct step_writes){ .first_us = UINT32_MAX };
 	for (size_t i = 0; i < b->v.n_seqs; i++)
 		n_out += b->v.seqs[i].n_out;
 	v = malloc((least(n_out, MAX_SAMPLES) + 1) * sizeof(*v));
@@ -155,21 +155,30 @@ void delivery_of(struct blame *b, uint32_t engine, struct answer *a)
 
 /* ---- cut ---- */
 
-/* Until when others' answers were served, one after the other, that had been there before. */
+/* Were the writes of a step made one after the other, for most of this time? */
+static bool one_by_one(const struct step_writes *w, uint64_t ns)
+{
+	return w->last_us >= w->first_us && 2000ull * (w->last_us - w->first_us) >= ns;
+}
+
+/* Until when others' answers were served, one after the other, that had been there before; 0: not. */
 static uint64_t served_until(const struct blame *b, const struct answer *a, const struct output *to)
 {
 	uint32_t step = b->v.seqs[a->seq - 1].visits[to->visit].step;
-	const struct step_writes *w = &b->writes[step];
 	size_t place = b->ix.facts[step].place;
+	const struct step_writes *w;
+	uint64_t last;
 
 	if (b->v.steps[step].n_members < MIN_SERVED)
 		return 0;
-	if (2000ull * w->spread_us >= to->written_ns - to->made_ns)
+	if (one_by_one(&b->writes[step], late_ns(to)))
 		return to->written_ns;
 	if (place == b->ix.first[b->v.steps[step].engine])
 		return 0;
-	w = &b->writes[b->ix.order[place - 1]];
-	return 2000ull * w->spread_us >= less(w->last_ns, to->made_ns) ? w->last_ns : 0;
+	step = b->ix.order[place - 1];
+	w = &b->writes[step];
+	last = b->v.steps[step].t1_ns + 1000ull * w->last_us;
+	return one_by_one(w, less(last, to->made_ns)) ? last : 0;
 }
 
 /* What is left without evidence: most of the answer comes many outputs at once, so something holds it

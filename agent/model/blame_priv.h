@@ -24,10 +24,10 @@ struct usual_delivery {
 	uint32_t n;		/* 0: not known */
 };
 
-/* The writes of what one step gave: a front end that serves answers one after the other spreads them. */
+/* The writes of what one step gave, us from its end: a front end that serves answers one after the
+ * other spreads them. */
 struct step_writes {
-	uint64_t last_ns;	/* 0: none is known */
-	uint32_t spread_us;	/* from the first to the last; saturates */
+	uint32_t first_us, last_us;	/* saturate; UINT32_MAX, 0: none is known */
 };
 
 /* An output of a sequence on its way: what a step gave, or a token where drafts leave one by one. */

@@ -12,6 +12,7 @@ const char *const point_names[N_POINTS] = {
 	"prefill_start", "first_token_engine", "headers", "first_chunk", "first_token_wire",
 	"last_token_engine", "last_token_wire", "done", "close",
 };
+const struct rec_step_stats no_stats;
 const char *const provenance_names[] = { "unknown", "observed", "reported", "inferred" };
 const char *const req_state_names[] = { "open", "complete", "aborted", "error", "truncated" };
 const char *const join_method_names[] = { "none", "task", "slot", "counts", "order", "id" };
@@ -73,6 +74,7 @@ void model__free(struct model *m)
 	free(m->requests);
 	free(m->seqs);
 	free(m->steps);
+	free(m->stats);
 	free(m->members);
 	free(m->engines);
 	free(m->engine_states);
@@ -277,6 +279,7 @@ void model__view(const struct model *m, struct model_view *ret)
 	ret->requests = m->requests;
 	ret->seqs = m->seqs;
 	ret->steps = m->steps;
+	ret->stats = m->stats;
 	ret->members = m->members;
 	ret->engines = m->engines;
 	ret->lost = m->lost;

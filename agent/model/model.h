@@ -34,6 +34,7 @@ struct model_view {
 	const struct rec_request *requests;
 	const struct rec_sequence *seqs;
 	const struct rec_step *steps;
+	const struct rec_step_stats *stats;
 	const struct rec_member *members;
 	const struct rec_engine *engines;
 	const struct rec_lost *lost;
@@ -48,5 +49,12 @@ struct model_view {
 	uint64_t n_conns_open, n_conns;
 };
 void model__view(const struct model *m, struct model_view *ret);
+
+/* What the engine said of its scheduler at the end of a step; if nothing, all is unknown. */
+extern const struct rec_step_stats no_stats;
+static inline const struct rec_step_stats *step_stats(const struct model_view *v, const struct rec_step *st)
+{
+	return st->stats ? &v->stats[st->stats - 1] : &no_stats;
+}
 
 #endif

@@ -158,16 +158,19 @@ struct rec_member {
 	uint32_t guess : 1;
 	uint32_t again : 1;	/* of what it had computed before it was preempted */
 };
+/* An engine's own account of its scheduler at the end of a step. */
+struct rec_step_stats {
+	uint32_t known;		/* enum tl_stats_flag */
+	uint32_t running, waiting, kv_ppm, preempted;
+	uint32_t prefix_queries, prefix_hits, drafted, accepted;
+};
 struct rec_step {
 	uint64_t t0_ns, t1_ns;
 	uint32_t engine;
 	uint32_t first_member;	/* index into the model's members */
 	uint32_t n_members;
 	uint32_t n_tokens;
-	/* The engine's own account of its scheduler at the end of the step. */
-	uint32_t stats;		/* which of these are known: enum tl_stats_flag */
-	uint32_t running, waiting, kv_ppm, preempted;
-	uint32_t prefix_queries, prefix_hits, drafted, accepted;
+	uint32_t stats;		/* index into the model's stats + 1; 0: the engine says nothing */
 };
 
 struct rec_engine {

@@ -37,6 +37,8 @@ struct model {
 	size_t cap_seqs;
 	struct rec_step *steps;
 	size_t cap_steps;
+	struct rec_step_stats *stats;
+	size_t n_stats, cap_stats;
 	struct rec_member *members;
 	size_t cap_members;
 	struct rec_engine *engines;

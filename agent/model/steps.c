@@ -189,15 +189,18 @@ int step_on_stats(struct model *m, const struct tl_step_stats *e)
 		return -ENOMEM;
 	if (!st || st->engine != engine || st->t1_ns != e->hdr.ts_ns)
 		return 0;
-	st->stats = e->hdr.flags & 0xffff;
-	st->running = e->running;
-	st->waiting = e->waiting;
-	st->kv_ppm = e->kv_ppm;
-	st->preempted = e->preempted;
-	st->prefix_queries = e->prefix_queries;
-	st->prefix_hits = e->prefix_hits;
-	st->drafted = e->drafted;
-	st->accepted = e->accepted;
+	if (!st->stats) {
+		if (GROW(m->stats, m->cap_stats, m->n_stats))
+			return -ENOMEM;
+		st->stats = (uint32_t)++m->n_stats;
+	}
+	m->stats[st->stats - 1] = (struct rec_step_stats){
+		.known = e->hdr.flags & 0xffff,
+		.running = e->running, .waiting = e->waiting,
+		.kv_ppm = e->kv_ppm, .preempted = e->preempted,
+		.prefix_queries = e->prefix_queries, .prefix_hits = e->prefix_hits,
+		.drafted = e->drafted, .accepted = e->accepted,
+	};
 	return 0;
 }
 

@@ -43,16 +43,17 @@ static void find_level(const struct model_view *v, uint32_t engine, enum which w
 	size_t n = 0;
 
 	for (size_t i = 0; i < v->n_steps; i++) {
-		const struct rec_step *s = &v->steps[i];
+		const struct rec_step *st = &v->steps[i];
+		const struct rec_step_stats *s = step_stats(v, st);
 
-		if (s->engine != engine ||
-		    !(s->stats & (which == KV ? TL_STATS_KV : TL_STATS_QUEUES)))
+		if (st->engine != engine ||
+		    !(s->known & (which == KV ? TL_STATS_KV : TL_STATS_QUEUES)))
 			continue;
 		h[n++] = (struct held){
 			.level = which == KV	    ? s->kv_ppm
 				 : which == RUNNING ? s->running
 						    : s->waiting,
-			.ns = s->t1_ns > s->t0_ns ? s->t1_ns - s->t0_ns : 1,
+			.ns = st->t1_ns > st->t0_ns ? st->t1_ns - st->t0_ns : 1,
 		};
 	}
 	level_of(h, n, ret);
@@ -82,18 +83,18 @@ int summarise_scheduler(const struct model_view *v, uint32_t engine, struct sche
 	size_t n = 0;
 
 	for (size_t i = 0; i < v->n_steps; i++) {
-		const struct rec_step *st = &v->steps[i];
+		const struct rec_step_stats *said = step_stats(v, &v->steps[i]);
 
-		if (st->engine != engine || !st->stats)
+		if (v->steps[i].engine != engine || !v->steps[i].stats)
 			continue;
 		n++;
-		if (st->stats & TL_STATS_PREFIX) {
-			add(&s.prefix_queries, st->prefix_queries);
-			add(&s.prefix_hits, st->prefix_hits);
+		if (said->known & TL_STATS_PREFIX) {
+			add(&s.prefix_queries, said->prefix_queries);
+			add(&s.prefix_hits, said->prefix_hits);
 		}
-		if (st->stats & TL_STATS_SPEC) {
-			add(&s.drafted, st->drafted);
-			add(&s.accepted, st->accepted);
+		if (said->known & TL_STATS_SPEC) {
+			add(&s.drafted, said->drafted);
+			add(&s.accepted, said->accepted);
 		}
 	}
 	if (n || preemptions)	/* of a silent engine none is not known to be none */

@@ -87,13 +87,13 @@ struct bin_sums {
 	double kv_ns, kv_pct, queues_ns, running, waiting; /* of steps of which the engine says them */
 };
 
-static void add_stats(struct bin_sums *b, const struct rec_step *s, double ns)
+static void add_stats(struct bin_sums *b, const struct rec_step_stats *s, double ns)
 {
-	if (s->stats & TL_STATS_KV) {
+	if (s->known & TL_STATS_KV) {
 		b->kv_ns += ns;
 		b->kv_pct += ns * s->kv_ppm / 1e4;
 	}
-	if (s->stats & TL_STATS_QUEUES) {
+	if (s->known & TL_STATS_QUEUES) {
 		b->queues_ns += ns;
 		b->running += ns * s->running;
 		b->waiting += ns * s->waiting;
@@ -119,7 +119,7 @@ static void add_to_bins(const struct model_view *v, const struct rec_step *s, ui
 		sums[bin].busy_ns += to > fresh ? (double)(to - fresh) : 0;
 		sums[bin].members += (double)(to - from) * s->n_members;
 		sums[bin].tokens += (double)(to - from) * s->n_tokens;
-		add_stats(&sums[bin], s, (double)(to - from));
+		add_stats(&sums[bin], step_stats(v, s), (double)(to - from));
 	}
 }
 

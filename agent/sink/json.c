@@ -360,15 +360,16 @@ static void write_steps(struct jsonw *w, const struct model_view *v)
 	jsonw__array(w);
 	for (size_t i = 0; i < v->n_steps; i++) {
 		const struct rec_step *st = &v->steps[i];
+		const struct rec_step_stats *s = step_stats(v, st);
 
 		jsonw__object(w);
 		json_known_count(w, "i", i);
 		json_pid(w, v, st->engine);
 		json_since(w, "t0_ms", st->t0_ns, v->t0_ns);
 		json_since(w, "t1_ms", st->t1_ns, v->t0_ns);
-		json_ppm_as_pct(w, "kv_pct", st->kv_ppm, st->stats & TL_STATS_KV);
-		json_maybe_count(w, "running", st->running, st->stats & TL_STATS_QUEUES);
-		json_maybe_count(w, "waiting", st->waiting, st->stats & TL_STATS_QUEUES);
+		json_ppm_as_pct(w, "kv_pct", s->kv_ppm, s->known & TL_STATS_KV);
+		json_maybe_count(w, "running", s->running, s->known & TL_STATS_QUEUES);
+		json_maybe_count(w, "waiting", s->waiting, s->known & TL_STATS_QUEUES);
 		jsonw__key(w, "members");
 		jsonw__array(w);
 		for (uint32_t j = 0; j < st->n_members; j++) {

@@ -226,14 +226,14 @@ struct fullness {
 	uint32_t running, kv_ppm;	/* most */
 };
 
-static void add_fullness(struct fullness *f, const struct rec_step *st)
+static void add_fullness(struct fullness *f, const struct rec_step_stats *s)
 {
-	f->queues_known |= (st->stats & TL_STATS_QUEUES) != 0;
-	f->kv_known |= (st->stats & TL_STATS_KV) != 0;
-	if (st->stats & TL_STATS_QUEUES && st->running > f->running)
-		f->running = st->running;
-	if (st->stats & TL_STATS_KV && st->kv_ppm > f->kv_ppm)
-		f->kv_ppm = st->kv_ppm;
+	f->queues_known |= (s->known & TL_STATS_QUEUES) != 0;
+	f->kv_known |= (s->known & TL_STATS_KV) != 0;
+	if (s->known & TL_STATS_QUEUES && s->running > f->running)
+		f->running = s->running;
+	if (s->known & TL_STATS_KV && s->kv_ppm > f->kv_ppm)
+		f->kv_ppm = s->kv_ppm;
 }
 
 /* "; up to 7 running, KV cache up to 97 % full", or what is known of that. Returns buf. */
@@ -261,7 +261,7 @@ static void wait_row(struct build *b, const struct segment *s)
 	for (uint32_t i = s->step; left && i < t->v->n_steps; i++)
 		if (t->v->steps[i].engine == t->q->engine) {
 			crowd__add(&crowd, t->v, i, own_seq(t));
-			add_fullness(&fullness, &t->v->steps[i]);
+			add_fullness(&fullness, step_stats(t->v, &t->v->steps[i]));
 			left--;
 		}
 	crowd__text(&crowd, t->v, who, sizeof(who));

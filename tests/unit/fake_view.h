@@ -20,6 +20,7 @@ struct fake {
 	struct rec_request reqs[FAKE_MAX];
 	struct rec_sequence seqs[FAKE_MAX];
 	struct rec_step steps[FAKE_MAX_STEPS];
+	struct rec_step_stats stats[FAKE_MAX_STEPS];	/* of the step with the same index */
 	struct rec_member members[4 * FAKE_MAX_STEPS];
 	struct rec_lost lost[4];
 };
@@ -49,7 +50,7 @@ static inline struct fake *fake__new(void)
 	strcpy(f->engines[0].e.step_source, "uprobe llama_process");
 	f->v = (struct model_view){ .host = &f->host, .t0_ns = fake_ns(0), .t1_ns = fake_ns(0),
 				    .stop = TL_STOP_DONE, .requests = f->reqs, .seqs = f->seqs,
-				    .steps = f->steps, .members = f->members, .engines = f->engines,
+				    .steps = f->steps, .stats = f->stats, .members = f->members, .engines = f->engines,
 				    .lost = f->lost, .n_engines = 1 };
 	return f;
 }
@@ -163,15 +164,21 @@ static inline void fake_step(struct fake *f, double t0_ms, double t1_ms)
 	fake_end(f, t1_ms);
 }
 
+static inline struct rec_step_stats *fake_stats_of(struct fake *f, size_t step)
+{
+	f->steps[step].stats = (uint32_t)step + 1;
+	return &f->stats[step];
+}
+
 /* What the engine says at the end of the last step. */
 static inline void fake_stats(struct fake *f, double kv_pct, uint32_t running, uint32_t waiting)
 {
-	struct rec_step *st = &f->steps[f->v.n_steps - 1];
+	struct rec_step_stats *s = fake_stats_of(f, f->v.n_steps - 1);
 
-	st->stats = TL_STATS_KV | TL_STATS_QUEUES;
-	st->kv_ppm = (uint32_t)(kv_pct * 1e4 + 0.5);
-	st->running = running;
-	st->waiting = waiting;
+	s->known = TL_STATS_KV | TL_STATS_QUEUES;
+	s->kv_ppm = (uint32_t)(kv_pct * 1e4 + 0.5);
+	s->running = running;
+	s->waiting = waiting;
 }
 
 /* resumed_ms <= at_ms: not in the recording */

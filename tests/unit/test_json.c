@@ -230,11 +230,11 @@ static void test_json__scheduler(void **state)
 	f->engines[0].e.server = 4200;
 	f->engines[0].e.max_step_tokens = 512;
 	fake_stats(f, 97.1429, 7, 3);
-	f->steps[1].stats |= TL_STATS_PREFIX | TL_STATS_SPEC;
-	f->steps[1].prefix_queries = 300;
-	f->steps[1].prefix_hits = 100;
-	f->steps[1].drafted = 9;
-	f->steps[1].accepted = 6;
+	fake_stats_of(f, 1)->known |= TL_STATS_PREFIX | TL_STATS_SPEC;
+	fake_stats_of(f, 1)->prefix_queries = 300;
+	fake_stats_of(f, 1)->prefix_hits = 100;
+	fake_stats_of(f, 1)->drafted = 9;
+	fake_stats_of(f, 1)->accepted = 6;
 	fake_preempt(f, 0, 115, 400.25, 57);
 	fake_preempt(f, 0, 500, 0, 58);
 	f->seqs[0].preemptions[1].prov = PROV_INFERRED;

@@ -73,12 +73,12 @@ static void test_scheduler__counters_add_up(void **state)
 
 	for (int i = 0; i < 3; i++) {
 		fake_step(f, 10 * i, 10 * i + 10);
-		f->steps[i].stats = TL_STATS_PREFIX | (i ? TL_STATS_SPEC : 0);
-		f->steps[i].prefix_queries = 100;
-		f->steps[i].prefix_hits = 40;
-		f->steps[i].drafted = 4;
-		f->steps[i].accepted = 3;
-		f->steps[i].preempted = 1;	/* the adapter's conclusion: its sequences say it, or not */
+		fake_stats_of(f, i)->known = TL_STATS_PREFIX | (i ? TL_STATS_SPEC : 0);
+		fake_stats_of(f, i)->prefix_queries = 100;
+		fake_stats_of(f, i)->prefix_hits = 40;
+		fake_stats_of(f, i)->drafted = 4;
+		fake_stats_of(f, i)->accepted = 3;
+		fake_stats_of(f, i)->preempted = 1;	/* the adapter's conclusion: its sequences say it, or not */
 	}
 	fake_preempt(f, fake_seq(f, NULL, 0), 5, 25, 9);
 	s = of(f, 0);

@@ -243,11 +243,11 @@ static void test_report__scheduler(void **state)
 	char *text;
 
 	preempted(f, true);
-	f->steps[0].stats |= TL_STATS_PREFIX | TL_STATS_SPEC;
-	f->steps[0].prefix_queries = 300;
-	f->steps[0].prefix_hits = 100;
-	f->steps[0].drafted = 9;
-	f->steps[0].accepted = 6;
+	fake_stats_of(f, 0)->known |= TL_STATS_PREFIX | TL_STATS_SPEC;
+	fake_stats_of(f, 0)->prefix_queries = 300;
+	fake_stats_of(f, 0)->prefix_hits = 100;
+	fake_stats_of(f, 0)->drafted = 9;
+	fake_stats_of(f, 0)->accepted = 6;
 	text = report(f, 1000);
 	assert_has(text, "scheduler pid 4242: KV cache p50 97.0 %, max 97.0 % in use; running p50 6, max 6; "
 			 "waiting p50 1, max 1; 33.3 % of 300 prompt tokens from the prefix cache; "
@@ -272,7 +272,7 @@ static void test_report__without_a_scheduler_says_nothing_of_one(void **state)
 	f->seqs[0].n_preemptions = 0;
 	text = report(f, 1000);
 	assert_lacks(text, "\nscheduler");
-	assert_lacks(text, "KV cache");
+	assert_lacks(text, "KV cache p50");
 	assert_lacks(text, "waiting   ");
 	assert_has(text, "pid 4242 says nothing of its scheduler (--disable-log-stats?): queue, KV use, "
 			 "prefix hits and preemptions are unknown");
@@ -290,7 +290,7 @@ static void test_report__nobody_waits(void **state)
 
 	preempted(f, true);
 	for (size_t i = 0; i < f->v.n_steps; i++)
-		f->steps[i].waiting = 0;
+		fake_stats_of(f, i)->waiting = 0;
 	text = report(f, 1000);
 	assert_has(text, "waiting p50 0, max 0");
 	assert_lacks(text, "waiting   sequences");
