@@ -134,6 +134,8 @@ static int follow_threads(struct session *s, const struct found *f)
 	return err == -E2BIG ? 0 : err;
 }
 
+static const char by_probes_source[] = "uprobe zmq_msg_send";	/* tl_engine.step_source */
+
 /* `d`: the engines of this host. */
 static int add_target(struct session *s, const struct discovery *d, const struct found *f, bool asked)
 {
@@ -187,7 +189,7 @@ static int add_target(struct session *s, const struct discovery *d, const struct
 	if (f->id.engine == TL_ENGINE_VLLM)
 		vllm_step_source(d, f, ev.step_source, sizeof(ev.step_source));
 	if (by_probes)
-		str_copy(ev.step_source, sizeof(ev.step_source), "uprobe zmq_msg_send");
+		str_copy(ev.step_source, sizeof(ev.step_source), by_probes_source);
 	ev.hdr.ts_ns = monotonic_ns();
 	s->n_engines++;
 	ev.server = f->server;
@@ -207,7 +209,8 @@ static int update_target(struct session *s, const struct discovery *d, const str
 {
 	struct tl_engine ev = t->said;
 	bool by_probes = ev.engine == TL_ENGINE_VLLM && ev.tiers & TL_T1;
-	bool other_role = strcmp(ev.role, f->id.role);
+	bool other_role = strcmp(ev.role, f->id.role), now_by_probes = false;
+	const char *why = NULL;
 	int err = 0;
 
 	for (size_t i = ev.n_ports; i < f->facts.n_ports && i < 8; i++) {
@@ -217,12 +220,20 @@ static int update_target(struct session *s, const struct discovery *d, const str
 	str_copy(ev.role, sizeof(ev.role), f->id.role);
 	if (ev.engine == TL_ENGINE_VLLM && !by_probes)
 		vllm_step_source(d, f, ev.step_source, sizeof(ev.step_source));
+	ev.server = f->server;
 	if (!memcmp(&ev, &t->said, sizeof(ev)))
 		return 0;
+	if (other_role && !by_probes && s->opts.bpf.tiers & TL_T1)
+		now_by_probes = vllm_wires_probe(s->bpf, f, &why);
+	if (now_by_probes) {
+		ev.tiers |= TL_T1;
+		str_copy(ev.step_source, sizeof(ev.step_source), by_probes_source);
+	}
 	for (size_t i = 0; i < ev.n_ports; i++)
 		src_bpf__watch_port(s->bpf, ev.ports[i]);
 	if (other_role && !by_probes && (t->named || has_wire(&f->id)))
-		err = src_bpf__add_target_mode(s->bpf, f->facts.pid, mode_of(&f->id));
+		err = src_bpf__add_target_mode(s->bpf, f->facts.pid,
+					       now_by_probes ? TL_TARGET_QUIET : mode_of(&f->id));
 	if (!err && other_role)
 		err = follow_threads(s, f);
 	if (err)
@@ -266,6 +277,14 @@ static int add_rest_of_server(struct session *s, const struct discovery *d, uint
 		if (d->found[i].server == server)
 			err = add_one_of_many(s, d, &d->found[i], true);
 	return err;
+}
+
+/* *ret is to be freed also if it fails. */
+static int discover_servers(struct discovery *ret)
+{
+	int err = discover(ret);
+
+	return err ? err : vllm_wires_join(ret);
 }
 
 /* After their processes became targets: what is connected later, the capture sees for itself. */
@@ -330,7 +349,10 @@ static int add_pid(struct session *s, pid_t pid)
 		log_warn("pid %d (%s) is no engine that tokenlag knows: only HTTP on its sockets is seen",
 			 pid, f.facts.comm);
 	else
-		err = discover(&d);
+		err = discover_servers(&d);
+	for (size_t i = 0; i < d.n; i++)
+		if (d.found[i].facts.pid == f.facts.pid)
+			f.server = d.found[i].server;
 	if (!err)
 		err = add_target(s, &d, &f, true);
 	proc_facts__free(&f.facts);
@@ -352,12 +374,14 @@ static int add_pid(struct session *s, pid_t pid)
 /* Attaches to every engine that is not attached yet. Returns how many exist, or -errno. */
 static int add_found(struct session *s)
 {
-	struct discovery d;
-	int err = discover(&d), n;
+	struct discovery d = { 0 };
+	int err = discover_servers(&d), n;
 	size_t n_before = s->n_engines;
 
-	if (err)
+	if (err) {
+		discovery__free(&d);
 		return err;
+	}
 	for (size_t i = 0; i < d.n && !err; i++)
 		err = add_one_of_many(s, &d, &d.found[i], false);
 	if (s->n_engines > n_before && !err)
@@ -372,12 +396,14 @@ static int add_found(struct session *s)
 /* With -p: what the servers that were asked for have started since. */
 static int add_started(struct session *s)
 {
-	struct discovery d;
-	int err = discover(&d);
+	struct discovery d = { 0 };
+	int err = discover_servers(&d);
 	size_t n_before = s->n_engines;
 
-	if (err)
+	if (err) {
+		discovery__free(&d);
 		return err;
+	}
 	for (size_t i = 0; i < d.n && !err; i++) {
 		const struct target *server = map__get(s->targets, d.found[i].server);
 

@@ -22,14 +22,15 @@ static bool is_front(const struct found *f)
 	       strcmp(f->id.role, "helper");
 }
 
-/* Not of one server only: engines of another node's server may run on this host, and serve its front end. */
-int vllm_wires_mark(struct src_bpf *bpf, const struct discovery *d)
+/* Connections between engines and front ends. Not of one server only: another node's may run on this host.
+ * Returns how many, or -ENOMEM. */
+static int find_wires(const struct discovery *d, struct tcp_between **ret)
 {
 	uint32_t *pids = calloc(2 * d->n + 1, sizeof(*pids)), *fronts = pids + d->n;
-	struct tcp_between *wires = NULL;
 	size_t n_cores = 0, n_fronts = 0;
 	int n = 0;
 
+	*ret = NULL;
 	if (!pids)
 		return -ENOMEM;
 	for (size_t i = 0; i < d->n; i++) {
@@ -39,14 +40,65 @@ int vllm_wires_mark(struct src_bpf *bpf, const struct discovery *d)
 			fronts[n_fronts++] = d->found[i].facts.pid;
 	}
 	if (n_cores && n_fronts)
-		n = proc_tcp_between(pids, n_cores, fronts, n_fronts, &wires);
+		n = proc_tcp_between(pids, n_cores, fronts, n_fronts, ret);
+	free(pids);
+	return n;
+}
+
+int vllm_wires_mark(struct src_bpf *bpf, const struct discovery *d)
+{
+	struct tcp_between *wires;
+	int n = find_wires(d, &wires);
+
 	for (int i = 0; i < n; i++) {
 		src_bpf__add_tcp_wire(bpf, wires[i].inode_a);
 		src_bpf__add_tcp_wire(bpf, wires[i].inode_b);
 	}
 	free(wires);
-	free(pids);
 	return n;
+}
+
+/* ---- nodes ---- */
+
+static const struct found *find_pid(const struct discovery *d, uint32_t pid)
+{
+	for (size_t i = 0; i < d->n; i++)
+		if (d->found[i].facts.pid == pid)
+			return &d->found[i];
+	return NULL;
+}
+
+/* Does a process of it listen for requests? */
+static bool has_listener(const struct discovery *d, uint32_t server)
+{
+	for (size_t i = 0; i < d->n; i++)
+		if (d->found[i].server == server && is_front(&d->found[i]) && d->found[i].facts.n_ports)
+			return true;
+	return false;
+}
+
+int vllm_wires_join(struct discovery *d)
+{
+	struct tcp_between *wires = NULL;
+	bool any = false;
+	int n = 0;
+
+	for (size_t i = 0; i < d->n; i++)
+		any |= is_core(&d->found[i]) && !has_listener(d, d->found[i].server);
+	if (any)
+		n = find_wires(d, &wires);
+	for (int i = 0; i < n; i++) {
+		const struct found *core = find_pid(d, wires[i].pid_a), *front = find_pid(d, wires[i].pid_b);
+		uint32_t node = core->server;
+
+		if (node == front->server || has_listener(d, node) || !has_listener(d, front->server))
+			continue;
+		for (size_t k = 0; k < d->n; k++)
+			if (d->found[k].server == node)
+				d->found[k].server = front->server;
+	}
+	free(wires);
+	return n < 0 ? n : 0;
 }
 
 /* ---- the second way ---- */

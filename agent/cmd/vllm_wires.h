@@ -13,6 +13,10 @@
  */
 int vllm_wires_open(const struct src_bpf_opts *opts, struct src_bpf **ret, const char **ret_why);
 
+/* Nodes that have engines and no front end, but whose engines are connected to one of this host, become part
+ * of its server. Returns 0 or -ENOMEM. */
+int vllm_wires_join(struct discovery *d);
+
 /* Marks the TCP connections that exist between front ends and engines of this host. Unix sockets need no
  * mark, and connections made later show themselves. Returns how many there are, or -ENOMEM. */
 int vllm_wires_mark(struct src_bpf *bpf, const struct discovery *d);

@@ -89,7 +89,7 @@ static void learn_of_server(struct vllm *v)
 			if (p->max_step_tokens)
 				g->sched.budget = p->max_step_tokens;
 		}
-		g->several = n > 1;
+		g->several = n > 1 || g->n_clients > 1;
 	}
 }
 
@@ -110,6 +110,8 @@ int vllm__add_process(struct vllm *v, const struct tl_engine *e)
 				 .is_front = !strncmp(e->role, "api", 3) || !strcmp(e->role, "front"),
 				 .is_coordinator = !strcmp(e->role, "coordinator"),
 				 .max_step_tokens = e->max_step_tokens };
+	if (engine >= 0)
+		v->engines[engine].server = e->server;
 	if (engine >= 0 || strncmp(e->role, "engine-core", 11)) {
 		learn_of_server(v);
 		return 0;

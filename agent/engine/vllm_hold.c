@@ -129,7 +129,10 @@ void vllm_outputs(struct vllm *v, struct vengine *g, const struct zmtp_frame *bo
 		v->counts.bad_messages++;
 		return;
 	}
-	v->sock->has_client |= o.n_rows || o.utility;
+	if (!v->sock->has_client && (o.n_rows || o.utility)) {
+		v->sock->has_client = true;
+		g->several |= ++g->n_clients > 1;
+	}
 	if (o.utility || o.wave || (g->coordinated && !v->sock->has_client))
 		return;
 	h = held_new(g);

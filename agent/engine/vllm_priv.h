@@ -73,6 +73,7 @@ struct vengine {
 	uint64_t carried_queries, carried_hits;	/* told by messages of no step: those of the next one */
 	struct vsched sched;
 	bool coordinated;	/* it tells a coordinator how many it runs, in messages of no step */
+	uint32_t n_clients;	/* sockets on which outputs went: API servers, which may be on other hosts */
 	bool several;		/* there are several API servers: */
 	struct vheld *held[MAX_HELD];	/* messages that wait for others, by time; behind them spare ones */
 	size_t n_held, n_made;

@@ -22,6 +22,7 @@ enum {
 
 struct owned {
 	uint64_t inode;
+	uint32_t pid;
 	bool is_a;
 };
 
@@ -31,8 +32,7 @@ struct end {
 };
 struct conn_end {
 	struct end local, peer;
-	uint64_t inode;
-	bool is_a;
+	struct owned owner;
 };
 
 struct finder {
@@ -66,7 +66,7 @@ static int add_sockets(struct finder *f, uint32_t pid, bool is_a)
 			continue;
 		o = vec_push(&f->owned, MAX_OWNED);
 		if (o)
-			*o = (struct owned){ inode, is_a };
+			*o = (struct owned){ inode, pid, is_a };
 		else if (f->owned.n < MAX_OWNED)
 			err = -ENOMEM;
 	}
@@ -122,8 +122,7 @@ static int add_line(struct finder *f, const char *line)
 	owner = bsearch(&key, f->owned.v, f->owned.n, sizeof(key), by_inode);
 	if (!owner || !read_end(local, &c.local) || !read_end(peer, &c.peer))
 		return 0;
-	c.inode = owner->inode;
-	c.is_a = owner->is_a;
+	c.owner = *owner;
 	at = vec_push(&f->ends, MAX_OWNED);
 	if (!at)
 		return f->ends.n < MAX_OWNED ? -ENOMEM : 0;
@@ -159,15 +158,16 @@ static int match(struct finder *f)
 	for (size_t i = 0; i < f->ends.n; i++) {
 		const struct conn_end *a = &f->ends.v[i];
 
-		for (size_t k = 0; a->is_a && k < f->ends.n; k++) {
+		for (size_t k = 0; a->owner.is_a && k < f->ends.n; k++) {
 			const struct conn_end *b = &f->ends.v[k];
 
-			if (b->is_a || !same_end(&a->local, &b->peer) || !same_end(&a->peer, &b->local))
+			if (b->owner.is_a || !same_end(&a->local, &b->peer) || !same_end(&a->peer, &b->local))
 				continue;
 			at = vec_push(&f->found, MAX_FOUND);
 			if (!at)
 				return f->found.n < MAX_FOUND ? -ENOMEM : 0;
-			*at = (struct tcp_between){ a->inode, b->inode };
+			*at = (struct tcp_between){ a->owner.inode, b->owner.inode, a->owner.pid,
+						    b->owner.pid };
 		}
 	}
 	return 0;

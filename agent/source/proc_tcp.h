@@ -8,6 +8,7 @@
 
 struct tcp_between {
 	uint64_t inode_a, inode_b;	/* of the sockets that are its ends */
+	uint32_t pid_a, pid_b;		/* who has them; one of these, if several share one */
 };
 
 /*

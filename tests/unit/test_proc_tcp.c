@@ -138,6 +138,8 @@ static void test_proc_tcp__finds_both_ends(void **state)
 			k++;
 		assert_int_not_equal(k, n);
 		assert_int_equal(found[k].inode_b, f->theirs[i]);
+		assert_int_equal(found[k].pid_a, getpid());
+		assert_int_equal(found[k].pid_b, f->child);
 	}
 	free(found);
 }

@@ -157,6 +157,27 @@ static void test_frames__sockets_belong_to_a_process(void **state)
 	SAID(f, "begin 1\n");
 }
 
+/* An engine whose API servers are on another host: that there are two shows in its sockets. */
+static void test_frames__clients_that_nobody_sees(void **state)
+{
+	struct fixture *f = *state;
+
+	known_mode(f);
+	frames(f, IN, TL_IN, 0, "[\"a\",#20,nil,{max_tokens:40},nil,1.5,nil,nil,nil,nil,F,0,0,0,nil,F,\"x\",nil,nil,F,nil,nil]", 0);
+	frames(f, IN2, TL_IN, 0, "[\"b\",#20,nil,{max_tokens:40},nil,1.5,nil,nil,nil,nil,F,0,0,0,nil,F,\"x\",nil,nil,F,nil,nil]", 0);
+	answer(f, true, 31, "a", stats(2, 0, 2, 0, 0), 0);
+	answer(f, true, 32, "b", NULL, 0);
+	f->log.len = *f->log.text = 0;
+	for (int i = 0; i < 3; i++) {
+		answer(f, true, 31, "a", stats(2, 0, 0, 0, 0), 0);
+		f->now -= 10 * MS - 2000;
+		answer(f, true, 32, "b", NULL, 0);
+		f->now -= 2000;
+	}
+	vllm__end(f->v);
+	assert_int_equal(f->log.n_kind[TL_STEP], 2 + 1 + 3);
+}
+
 /* ---- TCP ---- */
 
 /* The next `n` bytes of a stream; `pos` is TCP's count in front of them. */
@@ -297,7 +318,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(frames__say_what_bytes_say), T(frames__cut), T(frames__of_a_layout_that_is_not_known),
-		T(frames__damaged_or_of_others), T(frames__sockets_belong_to_a_process),
+		T(frames__damaged_or_of_others), T(frames__sockets_belong_to_a_process), T(frames__clients_that_nobody_sees),
 		T(tcp__without_a_hole), T(tcp__hole_in_a_message), T(tcp__hole_over_a_header),
 		T(tcp__found_to_be_a_wire),
 		cmocka_unit_test(test_frames__survive_oom),
