@@ -7,7 +7,9 @@
 #include "tl_event.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <llhttp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -44,6 +46,7 @@ struct http1 {
 	bool in_chunk;		/* inside a chunk's data or the CRLF behind it */
 	bool quiet;		/* the bytes fed are ours, not the wire's */
 	bool expect_head;
+	bool padded;		/* blanks came behind a chunk's size */
 	bool lost;		/* until resync */
 	bool no_memory;
 };
@@ -369,14 +372,62 @@ static int lose(struct http1 *h)
 	return err;
 }
 
+/* Starts anew inside a chunked body: quietly, with a head and the start of a chunk's size that are ours. */
+static void begin_chunked(struct http1 *h, const char *size)
+{
+	static const char request[] = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+			  response[] = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+	const char *head = h->parser.type == HTTP_REQUEST ? request : response;
+
+	llhttp_reset(&h->parser);
+	h->quiet = true;
+	llhttp_execute(&h->parser, head, strlen(head));
+	llhttp_execute(&h->parser, size, strlen(size));
+	h->quiet = false;
+}
+
+/* Some old servers pad the size of a chunk with blanks (RFC 9112, 7.1.1 lets one accept that). llhttp does
+ * not, and cannot be told to. */
+static bool is_at_padding(const struct http1 *h, const char *at)
+{
+	return llhttp_get_errno(&h->parser) == HPE_INVALID_CHUNK_SIZE && h->in_body && !h->in_chunk &&
+	       !h->padded && (*at == ' ' || *at == '\t');
+}
+
+/* Skips such blanks; what comes behind them must be the end of the line or an extension. */
+static int skip_padding(struct http1 *h, const char **buf, const char *end)
+{
+	while (*buf < end && (**buf == ' ' || **buf == '\t'))
+		++*buf;
+	if (*buf < end)
+		h->padded = false;
+	return *buf < end && **buf != '\r' && **buf != ';' ? lose(h) : 0;
+}
+
 int http1__feed(struct http1 *h, const char *buf, size_t len)
 {
+	const char *end = buf + len;
+	char size[24];
+	int err = 0;
+
 	if (h->lost)
 		return -EPROTO;
-	if (llhttp_execute(&h->parser, buf, len) != HPE_OK)
-		return lose(h);
-	flush_begin(h);
-	return 0;
+	if (h->padded)
+		err = skip_padding(h, &buf, end);
+	while (!err && llhttp_execute(&h->parser, buf, end - buf) != HPE_OK) {
+		const char *at = llhttp_get_error_pos(&h->parser);
+
+		if (at < buf || at >= end || !is_at_padding(h, at))	/* some errors are behind the end */
+			return lose(h);
+		buf = at;
+		snprintf(size, sizeof(size), "%" PRIx64, h->parser.content_length);
+		begin_chunked(h, size);
+		h->padded = true;
+		err = skip_padding(h, &buf, end);
+	}
+	if (!err)
+		flush_begin(h);
+	return err;
 }
 
 int http1__gap(struct http1 *h, uint64_t len)
@@ -427,7 +478,7 @@ void http1__resync(struct http1 *h)
 {
 	lose(h);
 	llhttp_reset(&h->parser);
-	h->begun = h->in_body = h->in_chunk = h->lost = false;
+	h->begun = h->in_body = h->in_chunk = h->padded = h->lost = false;
 }
 
 static bool starts_with(const char *buf, size_t len, const char *word)
@@ -464,7 +515,6 @@ bool http1_is_start(enum http1_side side, const char *buf, size_t len)
 
 bool http1__join_chunked(struct http1 *h, const char *buf, size_t len)
 {
-	static const char head[] = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 	uint64_t size = 0;
 	size_t i;
 
@@ -485,8 +535,6 @@ bool http1__join_chunked(struct http1 *h, const char *buf, size_t len)
 	if (size && len - i > size && buf[i + size] != '\r')
 		return false;
 	http1__resync(h);
-	h->quiet = true;
-	llhttp_execute(&h->parser, head, sizeof(head) - 1);
-	h->quiet = false;
+	begin_chunked(h, "");
 	return true;
 }

@@ -213,6 +213,10 @@ static const struct row requests[] = {
 	  "c8\r\nab@196@yz\r\n<x>0\r\n\r\n", "(POST /a chunked; ab gap 196 yzx)" },
 	{ "gap is a whole chunk", "POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 	  "c8\r\n@200@\r\n0\r\n\r\n", "(POST /a chunked; gap 200)" },
+	{ "chunk length padded with blanks", "POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+	  "3 \r\nabc\r\n0 \r\nX: y\r\n\r\nGET /b HTTP/1.1\r\n\r\n", "(POST /a chunked; abc)(GET /b;)" },
+	{ "gap in a chunk whose length is padded", "POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+	  "c8  \r\nab@196@yz\r\n<x>0\r\n\r\n", "(POST /a chunked; ab gap 196 yzx)" },
 	{ "gap over the chunk's end", "POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 	  "5\r\nab@4@\n0\r\n\r\n", "(POST /a chunked; ab!" },
 	{ "gap between chunks", "POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n<ab>@4@",
@@ -266,6 +270,13 @@ static const struct row responses[] = {
 	  "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab", "(200 other 1 close; x)(200 other 2; ab)" },
 	{ "upper case chunk length", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 	  "A\r\n0123456789\r\n0\r\n\r\n", "(200 other chunked; 0123456789)" },
+	{ "chunk length padded with blanks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+	  "3  \r\nabc\r\n00a \t ;x=y\r\n0123456789\r\n0     \r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
+	  "(200 other chunked; abc0123456789)(200 other 1; x)" },
+	{ "blanks inside a chunk length", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n<a>1  1\r\nx",
+	  "(200 other chunked; a!" },
+	{ "no chunk length, only blanks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n<a>  1\r\nx",
+	  "(200 other chunked; a!" },
 	{ "bad chunk length", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n<a>zz\r\n",
 	  "(200 other chunked; a!" },
 	{ "a request is no response", "GET / HTTP/1.1\r\n\r\n", "!" },
