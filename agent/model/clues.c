@@ -118,6 +118,72 @@ static int threads_make(struct clues *c)
 	return 0;
 }
 
+/* ---- what was looked at ---- */
+
+#define BIT(m) (1ull << (m))
+
+static uint64_t watched_threads(const struct clues *c, uint32_t engine)
+{
+	uint32_t tgid = clues_tgid(c, engine), server = clues_server(c, tgid);
+	uint64_t bits = 0;
+
+	for (size_t i = 0; i < c->n_threads; i++) {
+		const struct watched *w = &c->threads[i];
+
+		if (w->t->hdr.tgid != tgid && w->server != server)
+			continue;
+		switch (w->t->role) {
+		case TL_ROLE_ENGINE:
+		case TL_ROLE_LAUNCH:
+			bits |= BIT(MECH_GC) | BIT(MECH_GIL) | BIT(MECH_GRAMMAR) | BIT(MECH_COMPILE);
+			/* fall through */
+		case TL_ROLE_COMPUTE:
+			bits |= BIT(MECH_THROTTLED) | BIT(MECH_RUN_QUEUE) | BIT(MECH_PAGE_FAULT);
+			break;
+		case TL_ROLE_FRONT:
+			bits |= BIT(MECH_EVENT_LOOP) | BIT(MECH_METRICS);
+			break;
+		case TL_ROLE_DETOKENIZER:
+			bits |= BIT(MECH_DETOKENIZER);
+			break;
+		default:
+			break;
+		}
+	}
+	return bits;
+}
+
+static uint64_t watched_devices(const struct clues *c)
+{
+	uint64_t bits = 0;
+	bool ranks = false;
+
+	if (c->gpu_of.n) {
+		bits |= BIT(MECH_GRAPH_MISS) | BIT(MECH_PADDING) | BIT(MECH_COPY) | BIT(MECH_COMPILE);
+		for (size_t i = 0; i < c->ev->gpu_steps.n && !ranks; i++)
+			ranks = c->ev->gpu_steps.v[i].rank > 0;
+		if (ranks)
+			bits |= BIT(MECH_COLLECTIVE) | BIT(MECH_COMMUNICATION);
+	}
+	if (c->ev->gpu_states.n)
+		bits |= BIT(MECH_CLOCK) | BIT(MECH_NEIGHBOUR);
+	return bits;
+}
+
+static int watched_make(struct clues *c)
+{
+	uint64_t bits = watched_devices(c);
+
+	if (c->ev->held.n || c->ev->blocked.n)
+		bits |= BIT(MECH_NAGLE) | BIT(MECH_SLOW_CLIENT) | BIT(MECH_NETWORK);
+	c->watched = calloc(c->v->n_engines + 1, sizeof(*c->watched));
+	if (!c->watched)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < c->v->n_engines; i++)
+		c->watched[i] = bits | watched_threads(c, i);
+	return 0;
+}
+
 /* ---- life ---- */
 
 int clues__new(const struct model_view *v, struct clues **ret)
@@ -145,6 +211,10 @@ int clues__new(const struct model_view *v, struct clues **ret)
 		err = gpu_make(c);
 	if (!err)
 		err = send_make(c);
+	if (!err)
+		err = cgroups_make(c);
+	if (!err)
+		err = watched_make(c);
 	if (err) {
 		clues__free(c);
 		return err;
@@ -173,6 +243,8 @@ void clues__free(struct clues *c)
 	free(c->threads);
 	free(c->works);
 	free(c->fronts);
+	free(c->watched);
+	vec_free(&c->cgroups);
 	free(c);
 }
 
@@ -220,56 +292,7 @@ void list_sort(struct clue_list *l)
 		qsort(l->v, l->n, sizeof(*l->v), clue_by_time);
 }
 
-/* ---- what was looked at ---- */
-
-#define BIT(m) (1ull << (m))
-
-static uint64_t watched_threads(const struct clues *c, uint32_t engine)
-{
-	uint32_t tgid = clues_tgid(c, engine), server = clues_server(c, tgid);
-	uint64_t bits = 0;
-
-	for (size_t i = 0; i < c->n_threads; i++) {
-		const struct watched *w = &c->threads[i];
-
-		if (w->t->hdr.tgid != tgid && w->server != server)
-			continue;
-		switch (w->t->role) {
-		case TL_ROLE_ENGINE:
-		case TL_ROLE_LAUNCH:
-			bits |= BIT(MECH_GC) | BIT(MECH_GIL) | BIT(MECH_GRAMMAR) | BIT(MECH_COMPILE);
-			/* fall through */
-		case TL_ROLE_COMPUTE:
-			bits |= BIT(MECH_THROTTLED) | BIT(MECH_RUN_QUEUE) | BIT(MECH_PAGE_FAULT);
-			break;
-		case TL_ROLE_FRONT:
-			bits |= BIT(MECH_EVENT_LOOP) | BIT(MECH_METRICS);
-			break;
-		case TL_ROLE_DETOKENIZER:
-			bits |= BIT(MECH_DETOKENIZER);
-			break;
-		default:
-			break;
-		}
-	}
-	return bits;
-}
-
 uint64_t clues__watched(const struct clues *c, uint32_t engine)
 {
-	uint64_t bits = watched_threads(c, engine);
-	bool ranks = false;
-
-	if (c->gpu_of.n) {
-		bits |= BIT(MECH_GRAPH_MISS) | BIT(MECH_PADDING) | BIT(MECH_COPY) | BIT(MECH_COMPILE);
-		for (size_t i = 0; i < c->ev->gpu_steps.n && !ranks; i++)
-			ranks = c->ev->gpu_steps.v[i].rank > 0;
-		if (ranks)
-			bits |= BIT(MECH_COLLECTIVE) | BIT(MECH_COMMUNICATION);
-	}
-	if (c->ev->gpu_states.n)
-		bits |= BIT(MECH_CLOCK) | BIT(MECH_NEIGHBOUR);
-	if (c->ev->held.n || c->ev->blocked.n)
-		bits |= BIT(MECH_NAGLE) | BIT(MECH_SLOW_CLIENT) | BIT(MECH_NETWORK);
-	return bits;
+	return engine < c->v->n_engines ? c->watched[engine] : 0;
 }

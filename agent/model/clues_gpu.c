@@ -279,6 +279,22 @@ static int missing_rank(const struct clues *c, uint32_t step, const struct gpu_v
 	return open && mask ? __builtin_ctzll(mask) : -1;
 }
 
+/* The first span of a thread that ends behind t: spans of a thread do not overlap. */
+static size_t span_after(const struct clues *c, const struct watched *w, uint64_t t_ns)
+{
+	size_t lo = w->span0, hi = w->span1;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (c->ev->spans.v[mid].hdr.ts_ns <= t_ns)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
 /* The thread of a late rank, and what it did: moved to another CPU, above all. */
 static struct culprit who_was_late(const struct clues *c, uint32_t engine, uint16_t rank, uint64_t t0_ns,
 				   uint64_t t1_ns)
@@ -294,12 +310,12 @@ static struct culprit who_was_late(const struct clues *c, uint32_t engine, uint1
 			continue;
 		if (!who.type)
 			who = who_named(WHO_THREAD, w->t->hdr.tid, w->t->name, sizeof(w->t->name));
-		for (size_t k = w->span0; k < w->span1; k++) {
+		for (size_t k = span_after(c, w, t0_ns); k < w->span1; k++) {
 			const struct tl_thread_span *s = &c->ev->spans.v[k];
 
 			if (s->since_ns >= t1_ns)
 				break;
-			if (s->hdr.ts_ns <= t0_ns || !(s->hdr.flags & TL_SPAN_MIGRATED))
+			if (!(s->hdr.flags & TL_SPAN_MIGRATED))
 				continue;
 			snprintf(name, sizeof(name), "%.15s CPU %u to %u", w->t->name, s->from_cpu, s->cpu);
 			return who_named(WHO_THREAD, w->t->hdr.tid, name, sizeof(name));
@@ -353,9 +369,9 @@ static void add_device(const struct clues *c, uint32_t step, uint64_t usual_ns, 
 	if (is_slow_clock(&d)) {
 		bool whole = !usual_ns || (!d.neighbour && !step_only_decodes(c->v, step));
 		double slower = (double)d.usual_mhz / d.mhz;
-		uint64_t share = whole ? stretched * (1 - 1 / slower) : usual_ns * (slower - 1);
+		double share = whole ? stretched * (1 - 1 / slower) : usual_ns * (slower - 1);
 
-		add(ret, MECH_CLOCK, PROV_INFERRED, share,
+		add(ret, MECH_CLOCK, PROV_INFERRED, share < stretched ? (uint64_t)share : stretched,
 		    who_device(device, d.why & TL_GPU_THERMAL ? "heat: %u of %u MHz" :
 				       d.why & TL_GPU_POWER   ? "power: %u of %u MHz" :
 								"%u of %u MHz", d.mhz, d.usual_mhz));

@@ -86,6 +86,11 @@ struct held_back {			/* when chunks of an answer left or arrived */
 	uint64_t *chunk_ns;		/* per token chunk, 0: nobody says */
 	struct culprit by;
 };
+struct cgroup_name {
+	uint64_t id;
+	const char *path;		/* of CGROUP_NAME_SIZE bytes */
+};
+enum { CGROUP_NAME_SIZE = 96 };
 struct clock_ref {
 	uint32_t device, mhz;
 };
@@ -111,6 +116,8 @@ struct clues {
 	struct gpu_usual *gpu_usual;	/* per engine */
 	VEC(struct graph_hit) hits;
 	VEC(struct clock_ref) clock_refs;
+	VEC(struct cgroup_name) cgroups;	/* by id */
+	uint64_t *watched;		/* per engine: what clues__watched says */
 };
 
 /* clues.c */
@@ -122,6 +129,7 @@ void list_add(struct clue_list *l, const struct clue *k);
 void list_sort(struct clue_list *l);
 
 /* clues_who.c */
+int cgroups_make(struct clues *c);		/* 0 or -ENOMEM */
 /* The piece's share of [t0, t1], with its culprit. */
 void list_add_piece(const struct clues *c, struct clue_list *l, const struct piece *p, uint64_t t0_ns,
 		    uint64_t t1_ns);

@@ -2,6 +2,7 @@
 /* Who is behind a piece: names of threads, processes, cgroups and requests. */
 #include "model/clues_priv.h"
 
+#include <errno.h>
 #include <string.h>
 
 struct culprit who_named(enum culprit_type type, uint32_t id, const char *name, size_t size)
@@ -29,25 +30,58 @@ static struct culprit who_cgroup(const char *path, size_t size)
 	return who_named(WHO_CGROUP, 0, path, size);
 }
 
-/* A cgroup by its number, as far as a thread or a quota of it is recorded. */
-static struct culprit who_cgroup_id(const struct clues *c, uint64_t id)
+static int by_id(const void *pa, const void *pb)
+{
+	const struct cgroup_name *a = pa, *b = pb;
+
+	return a->id < b->id ? -1 : a->id > b->id;
+}
+
+static int add_cgroup(struct clues *c, uint64_t id, const char *path)
+{
+	struct cgroup_name *at;
+
+	/* Rows of one cgroup stand together: it is the one before in most cases. */
+	if (!id || !path[0] || (c->cgroups.n && c->cgroups.v[c->cgroups.n - 1].id == id))
+		return 0;
+	at = vec_push(&c->cgroups, SIZE_MAX);
+	if (!at)
+		return -ENOMEM;
+	*at = (struct cgroup_name){ id, path };
+	return 0;
+}
+
+/* Names of cgroups are known as far as a thread or a quota of them is recorded. */
+int cgroups_make(struct clues *c)
 {
 	const struct tl_throttle *q = c->ev->throttles.v;
-	size_t lo = 0, hi = c->ev->throttles.n;
+	int err = 0;
+
+	_Static_assert(sizeof(q->path) == CGROUP_NAME_SIZE, "");
+	_Static_assert(sizeof(c->threads->t->cgroup_path) == CGROUP_NAME_SIZE, "");
+	for (size_t i = 0; i < c->ev->throttles.n && !err; i++)
+		err = add_cgroup(c, q[i].cgroup, q[i].path);
+	for (size_t i = 0; i < c->n_threads && !err; i++)
+		err = add_cgroup(c, c->threads[i].t->cgroup, c->threads[i].t->cgroup_path);
+	if (c->cgroups.n)
+		qsort(c->cgroups.v, c->cgroups.n, sizeof(*c->cgroups.v), by_id);
+	return err;
+}
+
+static struct culprit who_cgroup_id(const struct clues *c, uint64_t id)
+{
+	size_t lo = 0, hi = c->cgroups.n;
 
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
 
-		if (q[mid].cgroup < id)
+		if (c->cgroups.v[mid].id < id)
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
-	if (lo < c->ev->throttles.n && q[lo].cgroup == id)
-		return who_cgroup(q[lo].path, sizeof(q[lo].path));
-	for (size_t i = 0; id && i < c->n_threads; i++)
-		if (c->threads[i].t->cgroup == id)
-			return who_cgroup(c->threads[i].t->cgroup_path, sizeof(c->threads[i].t->cgroup_path));
+	if (lo < c->cgroups.n && c->cgroups.v[lo].id == id)
+		return who_cgroup(c->cgroups.v[lo].path, CGROUP_NAME_SIZE);
 	return (struct culprit){ .type = WHO_NOBODY };
 }
 
@@ -85,8 +119,15 @@ static void who_locked(const struct clues *c, const struct piece *p, const struc
 		       struct clue *k)
 {
 	const struct tl_code *code = p->more ? &c->ev->codes.v[p->more - 1] : NULL;
+	const struct watched *w = clues_thread(c, s->by_tgid, s->by_tid);
 	uint32_t req = code && code->req ? clues_request(c, code->req) : UINT32_MAX;
+	uint32_t work;
 
+	if (req == UINT32_MAX && w && w->t->role == TL_ROLE_FRONT) {
+		work = work_of(c, s->by_tgid, s->by_tid, p->t0_ns, p->t1_ns);
+		if (work && c->works[work - 1].what < OTHER_BASE)
+			req = c->works[work - 1].what;
+	}
 	k->who = code && code->frame[0] ? NAMED(WHO_THREAD, s->by_tid, code->frame) :
 					  NAMED(WHO_THREAD, s->by_tid, s->by_name);
 	if (req != UINT32_MAX)

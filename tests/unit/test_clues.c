@@ -117,6 +117,30 @@ static void test_clues__gil(void **state)
 	assert_string_equal(k->who.name, "re.py:match");
 }
 
+/* In one process: the front end tokenizes and holds the lock. Behind it is the request that it works on. */
+static void test_clues__gil_for_a_request(void **state)
+{
+	struct feed *f = *state;
+	struct tl_thread_span s = feed_span_of(FEED_API, 150, 500, 880, TL_SPAN_SLEEP);
+	struct clue_list l;
+
+	feed_thread(f, FEED_API, 150, TL_ROLE_ENGINE, -1, "loop");
+	s.wait = TL_WAIT_FUTEX;
+	s.by_tgid = FEED_API;
+	s.by_tid = FEED_FRONT;
+	s.by_ns = len(380);
+	feed_request(f, 1, 499, 500, 1000000);
+	FEED(f, s);
+	feed_refused(f, 1, 899.9);
+	feed_done(f);
+	clues__engine(f->c, 0, at(400), at(1000), &l);
+	only(&l, MECH_GIL, 380);
+	assert_int_equal(l.v[0].who.type, WHO_THREAD);
+	assert_int_equal(l.v[0].who.id, FEED_FRONT);
+	assert_int_equal(l.v[0].root.type, WHO_REQUEST);
+	assert_int_equal(l.v[0].root.id, 0);
+}
+
 /* An engine sleeps until its own workers have done their share: that is no lock. */
 static void test_clues__worker_is_no_lock_holder(void **state)
 {
@@ -461,7 +485,7 @@ static void test_clues__nothing_recorded(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(gc), T(throttled), T(run_queue), T(gil), T(worker_is_no_lock_holder),
+		T(gc), T(throttled), T(run_queue), T(gil), T(gil_for_a_request), T(worker_is_no_lock_holder),
 		T(waker_is_no_lock_holder), T(quota_pattern), T(queue_beside_throttling), T(page_fault),
 		T(unknown), T(busy_between_steps), T(two_at_once), T(samples_are_shared), T(threads_of_ranks),
 		T(event_loop), T(event_loop_without_stacks), T(biggest_of_those_read), T(scrape),
