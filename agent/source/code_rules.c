@@ -55,7 +55,7 @@ static const struct {
 	{ "torch/_inductor/", NULL, TL_CODE_COMPILE }, { "torch/_dynamo/", NULL, TL_CODE_COMPILE },
 	{ "torch/fx/", NULL, TL_CODE_COMPILE }, { "torch/_functorch/", NULL, TL_CODE_COMPILE },
 	{ "triton/compiler/", NULL, TL_CODE_COMPILE }, { "triton/runtime/jit", NULL, TL_CODE_COMPILE },
-	{ "flashinfer/jit", NULL, TL_CODE_COMPILE }, { "importlib/_bootstrap", NULL, TL_CODE_COMPILE },
+	{ "flashinfer/jit", NULL, TL_CODE_COMPILE }, { "frozen importlib", NULL, TL_CODE_COMPILE },
 	{ "xgrammar/", NULL, TL_CODE_GRAMMAR }, { "outlines", NULL, TL_CODE_GRAMMAR },
 	{ "llguidance/", NULL, TL_CODE_GRAMMAR }, { "structured_output/", NULL, TL_CODE_GRAMMAR },
 	{ "jinja2/", NULL, TL_CODE_TEMPLATE }, { "chat_template", NULL, TL_CODE_TEMPLATE },

@@ -4,7 +4,6 @@
 
 #include "base/str.h"
 #include "source/host_priv.h"
-#include "source/images.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +54,7 @@ void host__close(struct host *h)
 	host_cgroup_close(h);
 	for (struct process *p = h->processes ? map__oldest(h->processes, NULL) : NULL; p;
 	     p = map__newer(h->processes, p, NULL))
-		images__free(p->images);
+		host_stack_forget(p);
 	host_stack_close(h);
 	map__free(h->processes);
 	map__free(h->threads);
@@ -69,7 +68,7 @@ void host__del(struct host *h, uint32_t tgid)
 
 	if (!p)
 		return;
-	images__free(p->images);
+	host_stack_forget(p);
 	map__del(h->processes, tgid);
 	host_bpf_follow(h);
 }

@@ -240,6 +240,14 @@ void host_bpf_cpu_times(struct host *h, void (*fn)(void *ctx, uint32_t tgid, uin
 	}
 }
 
+bool host_bpf_is_busy(struct host *h, uint32_t tid, uint64_t since_ns)
+{
+	struct sched_thread t;
+
+	return h->sched && !bpf_map__lookup_elem(h->sched->maps.threads, &tid, sizeof(tid), &t, sizeof(t), 0) &&
+	       t.where != ASLEEP && t.awake_ns <= since_ns;
+}
+
 /* Spans that the programs did not tell: for want of room, or because they were too many. */
 int host_bpf_tell_lost(struct host *h, uint64_t now_ns, const struct emit *out)
 {

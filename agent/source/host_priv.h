@@ -15,6 +15,7 @@ struct sched_bpf;
 struct bpf_link;
 struct image_files;
 struct images;
+struct pyframes;
 
 struct process {
 	uint32_t tgid, server;
@@ -26,6 +27,8 @@ struct process {
 	uint64_t scanned_ns, next_scan_ns, gap_ns;
 	uint64_t engine_cpu_ns;		/* of its thread that runs the steps, between two scans */
 	struct images *images;		/* NULL until a stack of it was sampled */
+	struct pyframes *python;	/* NULL: none, or not looked for */
+	bool python_sought;
 	char role[32];
 	char cgroup_path[96];
 };
@@ -62,6 +65,8 @@ uint64_t host_now_ns(void);
 int host_bpf_open(struct host *h);
 void host_bpf_close(struct host *h);
 int host_bpf_follow(struct host *h);	/* the processes of h->processes, and no others */
+/* Has the thread not slept since? */
+bool host_bpf_is_busy(struct host *h, uint32_t tid, uint64_t since_ns);
 void host_bpf_watch(struct host *h, const struct process *p, uint32_t tid, uint32_t watch);
 /* Calls fn for each thread with its CPU time since it is followed. */
 void host_bpf_cpu_times(struct host *h, void (*fn)(void *ctx, uint32_t tgid, uint32_t tid, uint64_t cpu_ns),
@@ -72,6 +77,8 @@ int host_bpf_tell_lost(struct host *h, uint64_t now_ns, const struct emit *out);
 int host_stack_open(struct host *h);
 void host_stack_close(struct host *h);
 int host_stack_take(struct host *h, const struct tl_raw_stack *ev, const struct emit *out);
+
+void host_stack_forget(struct process *p);
 
 /* host_cgroup.c */
 int host_cgroup_open(struct host *h);

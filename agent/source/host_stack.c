@@ -4,6 +4,7 @@
 #include "source/code_rules.h"
 #include "source/host_priv.h"
 #include "source/images.h"
+#include "source/pyframes.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +17,9 @@ enum {
 	MAX_CODES = 8,		/* told apart in one run */
 	MAX_CALLS = 64,		/* words of a stack that are looked at */
 	CALL_BYTES = 8,		/* before a return address */
+	MAX_PYTHON = 24,	/* frames */
 };
+static const uint64_t python_gap_ns = 40000000;	/* between two looks at the frames of one run */
 
 struct code {
 	uint16_t code, n;
@@ -24,6 +27,8 @@ struct code {
 };
 struct run {			/* of one thread */
 	uint64_t since_ns;
+	uint64_t python_ns;	/* when its frames of Python were last read */
+	struct code python;	/* and what they said; n 0: nothing */
 	uint16_t n;		/* samples */
 	size_t n_codes;
 	struct code codes[MAX_CODES];
@@ -134,6 +139,73 @@ static struct code judge(struct images *m, const struct tl_raw_stack *ev, uint64
 	return c;
 }
 
+/* ---- Python ---- */
+
+void host_stack_forget(struct process *p)
+{
+	pyframes__free(p->python);
+	images__free(p->images);
+	p->python = NULL;
+	p->images = NULL;
+}
+
+static void name_python(struct code *c, const struct pyframe *f)
+{
+	const char *file = strrchr(f->file, '/');
+
+	snprintf(c->frame, sizeof(c->frame), "%.30s:%.32s", file ? file + 1 : f->file, f->function);
+}
+
+/* The innermost frame that tells something, else the innermost. n of the result is 0 if nothing is known. */
+static struct code ask_python(struct process *p, const struct tl_raw_stack *ev, uint64_t now_ns)
+{
+	struct code c = { .code = TL_CODE_OTHER };
+	struct pyframe frames[MAX_PYTHON];
+	bool gc = false;
+	int n, code;
+
+	if (!p->python_sought) {
+		p->python_sought = true;
+		pyframes__new(p->tgid, p->images, now_ns, &p->python);
+	}
+	n = p->python ? pyframes__read(p->python, ev->hdr.tid, frames, MAX_PYTHON, &gc) : 0;
+	if (n <= 0)
+		return c;
+	c.n = 1;
+	if (gc) {
+		c.code = TL_CODE_GC;
+		str_copy(c.frame, sizeof(c.frame), "gc");
+		return c;
+	}
+	name_python(&c, &frames[0]);
+	for (int i = 0; i < n; i++) {
+		code = code_of_python(frames[i].file, frames[i].function);
+		if (code < 0)
+			continue;
+		c.code = code;
+		name_python(&c, &frames[i]);
+		break;
+	}
+	return c;
+}
+
+/* What native code does not tell. The agent comes a moment later than the sample: that counts only if the
+ * thread has not slept meanwhile. */
+static void add_python(struct host *h, struct process *p, const struct tl_raw_stack *ev, uint64_t now_ns,
+		       struct run *r, struct code *c)
+{
+	if (!r->python_ns || now_ns - r->python_ns > python_gap_ns) {
+		r->python_ns = now_ns;
+		r->python = ask_python(p, ev, now_ns);
+		if (r->python.n && !host_bpf_is_busy(h, ev->hdr.tid, r->since_ns))
+			r->python.n = 0;
+	}
+	if (!r->python.n)
+		return;
+	*c = r->python;
+	c->n = 0;
+}
+
 /* ---- runs ---- */
 
 static void count(struct run *r, const struct code *c)
@@ -152,6 +224,20 @@ static void count(struct run *r, const struct code *c)
 	r->codes[i].n++;
 }
 
+/* Samples that say nothing do not count, if others do. */
+static void drop_nameless(struct run *r)
+{
+	for (size_t i = 0; i < r->n_codes; i++) {
+		struct code *c = &r->codes[i];
+
+		if (c->code != TL_CODE_OTHER || c->frame[0] || c->n == r->n)
+			continue;
+		r->n -= c->n;
+		*c = r->codes[--r->n_codes];
+		return;
+	}
+}
+
 /* It sleeps: says in which code it was until then. */
 static int tell(struct host *h, const struct tl_raw_stack *end, const struct emit *out)
 {
@@ -165,6 +251,7 @@ static int tell(struct host *h, const struct tl_raw_stack *end, const struct emi
 	map__del(h->runs, end->hdr.tid);
 	if (r.since_ns != end->busy_since_ns)
 		return 0;
+	drop_nameless(&r);
 	t = host_thread(h, end->hdr.tgid, end->hdr.tid);
 	for (size_t i = 0; i < r.n_codes && !err; i++) {
 		struct tl_code ev = {
@@ -206,6 +293,10 @@ int host_stack_take(struct host *h, const struct tl_raw_stack *ev, const struct 
 	if (r->since_ns != ev->busy_since_ns)
 		*r = (struct run){ .since_ns = ev->busy_since_ns };
 	c = judge(p->images, ev, now_ns);
+	if (c.code == CODE_USUAL && (!strcmp(p->role, "api") || !strcmp(p->role, "front")))
+		c.code = TL_CODE_OTHER;		/* there it is not */
+	if (c.code == TL_CODE_OTHER || c.code == TL_CODE_KERNEL)
+		add_python(h, p, ev, now_ns, r, &c);
 	count(r, &c);
 	return 0;
 }
