@@ -362,7 +362,11 @@ int blame_opening(const struct model_view *v, const struct blame_sum *s, char *b
 	enum side sides[2];
 
 	buf[0] = '\0';
-	return worth_it(s, OPENING_GAPS_PCT, sides) ? append_side(&to, v, s, sides[0], N_MECHANISMS) : 0;
+	if (!worth_it(s, OPENING_GAPS_PCT, sides))
+		return 0;
+	if (!s->n_learnt && largest_mechanism(s, sides[0]) == MECH_UNEXPLAINED)
+		return 0; /* no steps, no baseline: nothing is known of what fills it */
+	return append_side(&to, v, s, sides[0], N_MECHANISMS);
 }
 
 int blame_answer(const struct model_view *v, const struct blame_sum *s, enum mechanism mechanism,

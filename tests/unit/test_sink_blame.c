@@ -381,6 +381,30 @@ static void test_blame__when_nobody_is_to_blame(void **state)
 	free(text);
 }
 
+static void test_blame__what_a_report_opens_with(void **state)
+{
+	struct fake *f = *state;
+	struct blame_sum *s;
+	char text[1600];
+
+	streamed(f, 40, 101, 20, 2020);
+	for (uint32_t t = 1; t <= 100; t++)
+		fake_part(fake_gap(0, t, 20 * t, 20), MECH_OWN_DECODE, 20);
+	fake_part(&fake_blame.gaps[3], MECH_UNEXPLAINED, 90); /* 4 %: blame says it, a report does not */
+	assert_int_equal(blame_sum__new(&fake_blame, &f->v, &s), 0);
+	assert_int_equal(blame_opening(&f->v, s, text, sizeof(text)), 0);
+	assert_string_equal(text, "");
+	blame_sum__free(s);
+	fake_part(&fake_blame.gaps[4], MECH_UNEXPLAINED, 90);
+	assert_int_equal(blame_sum__new(&fake_blame, &f->v, &s), 0);
+	assert_int_equal(blame_opening(&f->v, s, text, sizeof(text)), 0);
+	assert_begins(text, "100 % of the time above baseline between tokens (180 ms, ");
+	s->n_learnt = 0; /* nothing to compare with */
+	assert_int_equal(blame_opening(&f->v, s, text, sizeof(text)), 0);
+	assert_string_equal(text, "");
+	blame_sum__free(s);
+}
+
 static void test_blame__one_request(void **state)
 {
 	struct blame_text t = { .mechanism = N_MECHANISMS, .top = 10, .request = 3 };
@@ -520,6 +544,7 @@ int main(void)
 		T(test_blame__the_same_advice_once),
 		T(test_blame__several_mechanisms),
 		T(test_blame__when_nobody_is_to_blame),
+		T(test_blame__what_a_report_opens_with),
 		T(test_blame__one_request),
 		T(test_blame__one_mechanism),
 		T(test_blame__processes_of_one_name_are_one),
