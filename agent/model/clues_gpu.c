@@ -31,7 +31,8 @@ struct gpu_view gpu_of_step(const struct clues *c, uint32_t step)
 		else
 			hi = mid;
 	}
-	g.at = c->gpu_of.v + lo;
+	if (lo < c->gpu_of.n)
+		g.at = &c->gpu_of.v[lo];
 	while (lo + g.n < c->gpu_of.n && g.at[g.n].step == step)
 		g.n++;
 	return g;
@@ -195,7 +196,8 @@ static struct culprit who_device(uint32_t device, const char *fmt, unsigned int 
 /* What a batch takes when a graph fits it: as seen, or between the two graphs around it. 0: not known. */
 static uint64_t fitting_ns(const struct clues *c, const struct gpu_usual *u, uint32_t batch)
 {
-	const struct graph_hit *h = c->hits.v + u->first_hit, *below = NULL, *above = NULL;
+	const struct graph_hit *h = u->n_hits ? &c->hits.v[u->first_hit] : NULL, *below = NULL,
+			       *above = NULL;
 
 	for (uint32_t i = 0; i < u->n_hits; i++) {
 		if (h[i].batch <= batch)

@@ -126,11 +126,13 @@ static int note_step(struct clues *c, uint32_t step, struct sums *sums, struct g
 /* Of the hits from `first` on one per batch is kept: the median. */
 static void fold_hits(struct clues *c, size_t first)
 {
-	struct graph_hit *h = c->hits.v + first;
 	size_t n = c->hits.n - first, out = 0;
+	struct graph_hit *h;
 
-	if (n)
-		qsort(h, n, sizeof(*h), hit_order);
+	if (!n)
+		return;
+	h = c->hits.v + first;
+	qsort(h, n, sizeof(*h), hit_order);
 	for (size_t i = 0, k; i < n; i = k) {
 		for (k = i + 1; k < n && h[k].batch == h[i].batch;)
 			k++;

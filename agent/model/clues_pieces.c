@@ -70,12 +70,13 @@ static size_t lay_rank(const struct piece *in, size_t n, const struct piece *lai
 /* Merges n_a pieces of `a` with n_b that lie at the end of the room for both. */
 static void merge(struct piece *room, const struct piece *a, size_t n_a, size_t n_b)
 {
-	const struct piece *b = room + n_a, *end_a = a + n_a, *end_b = b + n_b;
+	const struct piece *b = room + n_a;
+	size_t i = 0, k = 0;
 
-	while (a < end_a && b < end_b)
-		*room++ = a->t0_ns <= b->t0_ns ? *a++ : *b++;
-	while (a < end_a)
-		*room++ = *a++;
+	while (i < n_a && k < n_b)
+		*room++ = a[i].t0_ns <= b[k].t0_ns ? a[i++] : b[k++];
+	while (i < n_a)
+		*room++ = a[i++];
 }
 
 static size_t of_one_rank(const struct piece *in, size_t n)
