@@ -204,11 +204,11 @@ int clues__new(const struct model_view *v, struct clues **ret)
 	if (!err)
 		err = works_make(c);
 	if (!err)
+		err = gpu_make(c);
+	if (!err)
 		err = engine_lines_make(c);
 	if (!err)
 		err = front_lines_make(c);
-	if (!err)
-		err = gpu_make(c);
 	if (!err)
 		err = send_make(c);
 	if (!err)
@@ -235,6 +235,7 @@ void clues__free(struct clues *c)
 	if (!c)
 		return;
 	lines_free(c->engine_lines, c->v->n_engines);
+	lines_free(c->run_lines, c->v->n_engines);
 	lines_free(c->front_lines, c->n_threads);
 	gpu_free(c);
 	send_free(c);

@@ -33,8 +33,8 @@ struct clue_list {
 void clues__engine(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns,
 		   struct clue_list *ret);
 
-/* Amounts for one step (index), from the device's side: graph miss or padding, a late rank, slow
- * clock, neighbour, compile, copies. `usual_ns`: what the step takes undisturbed (0: not known).
+/* Amounts for one step (index), from the device's side: compile, graph miss or padding, a late rank,
+ * copies, a host that kept it idle, slow clock, neighbour. `usual_ns`: what the step takes undisturbed (0: not known).
  * They may add up to more than the step's excess: taken in the order given until it is used up. */
 void clues__step(const struct clues *c, uint32_t step, uint64_t usual_ns, struct clue_list *ret);
 

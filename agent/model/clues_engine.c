@@ -348,9 +348,9 @@ static int keep_in_holes(const struct clues *c, uint32_t engine, const struct pi
 	return 0;
 }
 
-static int engine_line(const struct clues *c, uint32_t engine, struct line *ret)
+/* Pieces of all threads of an engine. 0 or -ENOMEM */
+static int engine_pieces(const struct clues *c, uint32_t engine, struct piece_list *ret)
 {
-	struct piece_list raw = { 0 }, kept = { 0 };
 	size_t n = 0;
 	int err = 0;
 
@@ -358,14 +358,32 @@ static int engine_line(const struct clues *c, uint32_t engine, struct line *ret)
 		n += works_for(c, &c->threads[i], engine, false);
 	for (size_t i = 0; i < c->n_threads && !err; i++)
 		if (works_for(c, &c->threads[i], engine, !n))
-			err = thread_pieces(c, &c->threads[i], false, &raw);
-	for (size_t i = 0; i < raw.l.n && !err; i++)
-		err = raw.l.v[i].rank == RANK_RUN ? keep_in_holes(c, engine, &raw.l.v[i], &kept) :
-						    piece_add(&kept, &raw.l.v[i]);
+			err = thread_pieces(c, &c->threads[i], false, ret);
+	return err;
+}
+
+static int engine_line(struct clues *c, uint32_t engine)
+{
+	struct piece_list raw = { 0 }, kept = { 0 }, runs = { 0 };
+	int err = engine_pieces(c, engine, &raw);
+
+	for (size_t i = 0; i < raw.l.n && !err; i++) {
+		const struct piece *p = &raw.l.v[i];
+
+		if (p->rank != RANK_RUN)
+			err = piece_add(&kept, p);
+		else
+			err = keep_in_holes(c, engine, p, &kept);
+		if (!err && p->rank == RANK_RUN && c->gpu_usual[engine].rank_mask)
+			err = piece_add(&runs, p);
+	}
 	if (!err)
-		err = line_make(&kept, ret);
+		err = line_make(&kept, &c->engine_lines[engine]);
+	if (!err)
+		err = line_make(&runs, &c->run_lines[engine]);
 	vec_free(&raw.l);
 	vec_free(&kept.l);
+	vec_free(&runs.l);
 	return err;
 }
 
@@ -374,10 +392,11 @@ int engine_lines_make(struct clues *c)
 	int err = 0;
 
 	c->engine_lines = calloc(c->v->n_engines + 1, sizeof(*c->engine_lines));
-	if (!c->engine_lines)
+	c->run_lines = calloc(c->v->n_engines + 1, sizeof(*c->run_lines));
+	if (!c->engine_lines || !c->run_lines)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < c->v->n_engines && !err; i++)
-		err = engine_line(c, i, &c->engine_lines[i]);
+		err = engine_line(c, i);
 	return err;
 }
 

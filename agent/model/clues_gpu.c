@@ -352,6 +352,35 @@ static void add_ranks(const struct clues *c, uint32_t step, const struct gpu_vie
 		    (struct culprit){ .type = WHO_NOBODY });
 }
 
+/* The device was idle beyond usual while a thread of the engine was on a CPU, in no code that says more: the
+ * host was not ready. A thread that spins until the device is done does so while that is busy. */
+static void add_host(const struct clues *c, uint32_t step, uint64_t usual_ns, const struct tl_gpu_step *s,
+		     struct clue_list *ret)
+{
+	const struct rec_step *st = &c->v->steps[step];
+	const struct line *l = &c->run_lines[st->engine];
+	uint64_t idle_ns = less(less(step_ns(c, step), s->busy_ns), c->gpu_usual[st->engine].idle_ns);
+	uint64_t run_ns = 0, longest_ns = 0;
+	struct clue_list longest = { .n = 0 };
+
+	if (!s->busy_ns || !usual_ns)
+		return;
+	for (size_t i = pieces_after(l->p, l->n, st->t0_ns); i < l->n && l->p[i].t0_ns < st->t1_ns; i++) {
+		uint64_t from = l->p[i].t0_ns > st->t0_ns ? l->p[i].t0_ns : st->t0_ns;
+		uint64_t ns = least(l->p[i].t1_ns, st->t1_ns) - from;
+
+		run_ns += ns;
+		if (ns <= longest_ns)
+			continue;
+		longest_ns = ns;
+		longest.n = 0;
+		list_add_piece(c, &longest, &l->p[i], st->t0_ns, st->t1_ns);
+	}
+	if (longest.n)
+		add(ret, MECH_HOST, PROV_INFERRED,
+		    least(run_ns, least(idle_ns, less(step_ns(c, step), usual_ns))), longest.v[0].who);
+}
+
 /*
  * A slower clock stretches what the device is busy with, by its ratio: no more of the excess is the clock's.
  * What is left while a neighbour is there is the neighbour's, as far as the device was busy. How long a
@@ -400,6 +429,7 @@ void clues__step(const struct clues *c, uint32_t step, uint64_t usual_ns, struct
 		add_ranks(c, step, &g, ret);
 		add(ret, MECH_COPY, PROV_OBSERVED, less(gpu_rank(c, &g, 0)->copy_ns, u->copy_ns),
 		    who_device(gpu_rank(c, &g, 0)->device, "", 0, 0));
+		add_host(c, step, usual_ns, gpu_rank(c, &g, 0), ret);
 	}
 	if (c->ev->gpu_states.n)
 		add_device(c, step, usual_ns, &g, ret);

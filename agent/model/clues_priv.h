@@ -103,6 +103,7 @@ struct clues {
 	struct watched *threads;	/* by tgid, tid */
 	size_t n_threads;
 	struct line *engine_lines;	/* per engine */
+	struct line *run_lines;		/* per engine with records of devices: its threads on a CPU */
 	struct line *front_lines;	/* per thread; empty for those that are not of a front end */
 	uint32_t *fronts;		/* threads that are, by index */
 	size_t n_fronts;

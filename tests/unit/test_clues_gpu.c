@@ -366,6 +366,28 @@ static void test_clues_gpu__no_sign(void **state)
 	assert_false(watched & 1ull << MECH_COLLECTIVE);	/* one rank */
 }
 
+/* The engine's thread is on a CPU, nobody knows in which code: it is the host, if the device is idle. */
+static void test_clues_gpu__host_keeps_device_idle(void **state)
+{
+	struct feed *f = *state;
+	struct tl_gpu_step e = gpu(1500, 1700, 17), busy = gpu(1800, 2000, 199.8);
+
+	for (int i = 0; i < 10; i++)
+		step_at(f, 100 + 20 * i, 20);
+	FEED(f, e);
+	feed_step(f, 1500, 1700, 1, 0);
+	feed_span(f, FEED_LOOP, 1510, 1680, TL_SPAN_RUN);
+	FEED(f, busy);
+	feed_step(f, 1800, 2000, 1, 0);
+	feed_span(f, FEED_LOOP, 1800, 2000, TL_SPAN_RUN);	/* spins until it is done */
+	feed_done(f);
+	struct clue_list l = step_clues(f, 10, 20);
+	only(&l, MECH_HOST, 170);
+	assert_int_equal(l.v[0].who.type, WHO_THREAD);
+	assert_int_equal(l.v[0].who.id, FEED_LOOP);
+	assert_int_equal(step_clues(f, 11, 20).n, 0);
+}
+
 static void test_clues_gpu__copies(void **state)
 {
 	struct feed *f = *state;
@@ -408,7 +430,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(graph_miss), T(graph_miss_inferred), T(padding), T(padding_for_free), T(late_rank),
 		T(late_rank_by_its_wait), T(communication), T(missing_rank), T(neighbour), T(clock),
-		T(clock_then_neighbour), T(neighbour_takes_no_idle_time), T(cold), T(no_sign), T(copies),
+		T(clock_then_neighbour), T(neighbour_takes_no_idle_time), T(cold), T(no_sign), T(host_keeps_device_idle), T(copies),
 		T(survives_oom),
 	};
 
