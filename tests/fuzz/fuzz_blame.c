@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events with any values in any order: the model takes them, and the parts of each gap add up. */
+/* Events with any values in any order: the model takes them, the parts of each gap add up, located clues lie
+ * in the span that was asked about and do not overlap. */
 #include "model/blame.h"
+#include "model/claims.h"
+#include "model/clues.h"
+#include "model/health.h"
 #include "parse/event.h"
 
 #include <stdlib.h>
@@ -83,6 +87,72 @@ static int check(void *ctx, const struct gap *g)
 	return 0;
 }
 
+static void check_located(const struct clue_list *l, uint64_t t0_ns, uint64_t t1_ns)
+{
+	uint64_t end_ns = t0_ns;
+
+	if (l->n > MAX_CLUES)
+		abort();
+	for (size_t i = 0; i < l->n; i++) {
+		const struct clue *k = &l->v[i];
+
+		if (!k->ns || k->mechanism >= N_MECHANISMS || k->who.type >= N_CULPRIT_TYPES ||
+		    strnlen(k->who.name, sizeof(k->who.name)) == sizeof(k->who.name))
+			abort();
+		if (!k->t1_ns)	/* the list was full: what has no place any more comes first */
+			continue;
+		if (k->t0_ns < end_ns || k->t1_ns > t1_ns || k->t1_ns - k->t0_ns != k->ns)
+			abort();
+		end_ns = k->t1_ns;
+	}
+}
+
+static void check_clues(const struct model_view *v)
+{
+	static const uint64_t ms = 1000000;
+	struct clue_list l;
+	struct clues *c;
+
+	if (clues__new(v, &c))
+		abort();
+	for (uint64_t t = 990 * ms; t < 2000 * ms; t += 37 * ms)
+		for (uint32_t e = 0; e < v->n_engines; e++) {
+			clues__engine(c, e, t, t + 50 * ms, &l);
+			check_located(&l, t, t + 50 * ms);
+			clues__front(c, e, t, t + 50 * ms, v->n_requests ? t % v->n_requests : UINT32_MAX, &l);
+			check_located(&l, t, t + 50 * ms);
+		}
+	for (uint32_t r = 0; r < v->n_requests; r++) {
+		struct culprit by;
+
+		clues__send(c, r, 0, UINT64_MAX, &l);
+		check_located(&l, 0, UINT64_MAX);
+		for (size_t i = 0; i < v->requests[r].n_chunks; i++) {
+			uint64_t at = clues__delivered_ns(c, r, i, &by);
+
+			if (at && at < v->requests[r].chunks[i].ts_ns)
+				abort();
+		}
+	}
+	for (uint32_t s = 0; s < v->n_steps; s++)
+		clues__step(c, s, s % 3 * ms, &l);
+	clues__free(c);
+}
+
+static void check_claims(const struct model_view *v)
+{
+	struct claim_judged *j;
+	struct health h;
+	size_t n;
+
+	if (claims_judge(v, &j, &n) || health_notes(v, &h))
+		abort();
+	for (size_t i = 0; i < n; i++)
+		if (j[i].request >= v->n_requests || j[i].stamp > N_POINTS)
+			abort();
+	free(j);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
@@ -108,6 +178,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 			check(NULL, &g);
 	}
 	blame__free(b);
+	check_clues(&v);
+	check_claims(&v);
 	model__free(m);
 	return 0;
 }
