@@ -51,8 +51,9 @@ def _four():
 	return sc
 
 
-def _quota():
-	"""Period 100, run window 20, a step is CPU 3 and GPU 5: 8, 8, then 84 of which 76 are throttling."""
+def _quota(name, busy):
+	"""Period 100, run window 20, a step is CPU 3 and GPU 5: 8, 8, then 84 of which 76 are throttling.
+	busy: others use the CPU meanwhile, so it is not idle; they are not why the thread does not run."""
 	rec = Recording()
 	s = Server(rec)
 	r = s.request("R", -0.7, 1, 91)
@@ -64,12 +65,14 @@ def _quota():
 			t += 8
 		_gpu8(s, r, t, 84)
 		t += 84
-		s.span(s.loop_tid, period + 24, period + 100, "runnable", flags=["IDLE_CPU"], cpu=1, from_cpu=1)
+		others = dict(by_tgid=7777, by_tid=7777, by_ns=70000000, by_cgroup=99, by_name="ffmpeg")
+		s.span(s.loop_tid, period + 24, period + 100, "runnable", cpu=1, from_cpu=1,
+		       **(others if busy else dict(flags=["IDLE_CPU"])))
 		rec.add("throttle", period + 100, "throttle", since_ns=ns(period), cgroup=s.cgroup,
 			throttled_ns=80000000, n_throttled=1, n_periods=1, quota_us=600000, period_us=100000,
 			by_tgid=s.core, by_threads=86, by_ns=560000000, by_name="xgrammar-comp",
 			path=s.cgroup_path)
-	sc = Scenario("s05_quota_pattern", rec, "a CPU quota of which other threads use the most")
+	sc = Scenario(name, rec, "a CPU quota of which other threads use the most")
 	sc.blame(r, "throttled", Who(("cgroup", "process", "thread"), "xgrammar", "llm"), 30 * 76)
 	sc.excess[r.id] = 30 * 76
 	sc.gaps(r, n=90, mean=33.33, max=84)
@@ -103,4 +106,4 @@ def _unknown():
 
 
 def scenarios():
-	return [_four(), _quota(), _unknown()]
+	return [_four(), _quota("s05_quota_pattern", False), _quota("s05_quota_busy", True), _unknown()]

@@ -69,5 +69,18 @@ def _middleware():
 	return sc
 
 
+def _whole():
+	"""A proxy that compresses holds all of a short answer: one delivery, at its end."""
+	rec = Recording()
+	s = Server(rec, delivery=0)
+	r = _stream(s)
+	s.delivered(r, 50250.5, N, "proxy", name="nginx", n_bytes=9000)
+	sc = Scenario("s06_whole", rec, "a proxy hands the answer on when it is whole")
+	sc.ttft(r, 50250.5, {"proxy_buffer": (Who(("client", "process", "network"), "nginx"), 49750)})
+	sc.client_side.add(r.id)
+	sc.gaps(r, n=199, max=0)
+	return sc
+
+
 def scenarios():
-	return [_proxy(), _middleware()]
+	return [_proxy(), _whole(), _middleware()]
