@@ -9,9 +9,9 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_PROCESSES = 1024, MAX_THREADS = 16384 };
-/* A wait that timeouts cut into pieces: the thread looks, and waits on. */
-static const uint64_t max_break_ns = 250000, max_held_ns = 50000000;
+enum { MAX_PROCESSES = 1024, MAX_THREADS = 16384, MAX_HELD = 64 };
+/* Of a wait that timeouts cut into pieces. */
+static const uint64_t max_moment_ns = 250000, max_gap_ns = 50000000, max_held_ns = 200000000;
 
 uint64_t host_now_ns(void)
 {
@@ -56,6 +56,9 @@ void host__close(struct host *h)
 	     p = map__newer(h->processes, p, NULL))
 		host_stack_forget(p);
 	host_stack_close(h);
+	for (struct thread *t = h->threads ? map__oldest(h->threads, NULL) : NULL; t;
+	     t = map__newer(h->threads, t, NULL))
+		vec_free(&t->held);
 	map__free(h->processes);
 	map__free(h->threads);
 	map__free(h->watches);
@@ -90,31 +93,72 @@ int host__add(struct host *h, const struct host_process *p)
 
 /* ---- events ---- */
 
+/*
+ * A wait that timeouts cut into pieces, as that for Python's lock is, belongs to the thread that ends it. The
+ * pieces are held back until that is known. If nothing but a moment lies between two, they are one; others
+ * may have had the CPU in between.
+ */
 static int release_held(struct thread *t, const struct emit *out)
 {
-	struct tl_thread_span span = t->held;
+	int err = 0;
 
-	if (!span.hdr.size)
+	for (size_t i = 0; i < t->held.n && !err; i++)
+		err = emit(out, &t->held.v[i].hdr);
+	t->held.n = 0;
+	return err;
+}
+
+/* Who ended the last piece had been awake for by_ns then: maybe since before the first. */
+static void name_held(struct thread *t, const struct tl_thread_span *last)
+{
+	uint64_t since_ns = last->hdr.ts_ns - last->by_ns;
+
+	for (size_t i = 0; i < t->held.n; i++) {
+		struct tl_thread_span *s = &t->held.v[i];
+		uint64_t from = s->since_ns > since_ns ? s->since_ns : since_ns;
+
+		s->by_ns = s->hdr.ts_ns > from ? s->hdr.ts_ns - from : 0;
+		s->by_tgid = last->by_tgid;
+		s->by_tid = last->by_tid;
+		memcpy(s->by_name, last->by_name, sizeof(s->by_name));
+	}
+}
+
+static int hold(struct thread *t, const struct tl_thread_span *span, const struct emit *out)
+{
+	struct tl_thread_span *last = t->held.n ? &t->held.v[t->held.n - 1] : NULL;
+	uint64_t gap_ns = last ? span->since_ns - last->hdr.ts_ns : 0;
+	int err = 0;
+
+	if (last && gap_ns < max_moment_ns) {
+		last->hdr.ts_ns = span->hdr.ts_ns;
 		return 0;
-	t->held.hdr.size = 0;
-	if (span.by_ns > span.hdr.ts_ns - span.since_ns)
-		span.by_ns = span.hdr.ts_ns - span.since_ns;
-	return emit(out, &span.hdr);
+	}
+	if (last && (gap_ns > max_gap_ns || t->held.n == MAX_HELD))
+		err = release_held(t, out);
+	last = vec_push(&t->held, MAX_HELD);
+	if (!last)
+		return err ? err : emit(out, &span->hdr);
+	*last = *span;
+	return err;
 }
 
 static int on_sleep(struct thread *t, const struct tl_thread_span *span, const struct emit *out)
 {
-	bool same = t->held.hdr.size && span->wait == t->held.wait &&
-		    span->since_ns - t->held.hdr.ts_ns < max_break_ns;
-	uint64_t since_ns = same ? t->held.since_ns : span->since_ns;
-	int err = same ? 0 : release_held(t, out);
+	struct tl_thread_span cut = *span;
+	int err;
 
-	t->held = *span;
-	t->held.since_ns = since_ns;
-	/* Nobody woke it: it may look, and wait on. */
-	if (span->wait == TL_WAIT_FUTEX && !span->by_tid)
+	if (cut.by_ns > cut.hdr.ts_ns - cut.since_ns)
+		cut.by_ns = cut.hdr.ts_ns - cut.since_ns;
+	if (span->wait != TL_WAIT_FUTEX) {
+		err = release_held(t, out);
+		return err ? err : emit(out, &cut.hdr);
+	}
+	err = hold(t, &cut, out);
+	if (err || !span->by_tid)
 		return err;
-	return err ? err : release_held(t, out);
+	name_held(t, span);
+	return release_held(t, out);
 }
 
 /* ---- who had the CPU ---- */
@@ -188,7 +232,8 @@ static int on_span(struct host *h, const struct tl_thread_span *span, const stru
 		return err;
 	if (span->state == TL_SPAN_SLEEP)
 		return on_sleep(t, span, out);
-	err = release_held(t, out);
+	/* It ran for long: it has what it waited for. */
+	err = span->state == TL_SPAN_RUN ? release_held(t, out) : 0;
 	return err ? err : emit(out, &span->hdr);
 }
 
@@ -208,6 +253,18 @@ static int learn(struct host *h, const struct tl_hdr *ev, bool ran_step, const s
 		p->next_scan_ns = 0;
 	}
 	return host_judge(h, ev->tid, t, 0, out);
+}
+
+static void on_proc(struct host *h, const struct tl_raw_proc *ev)
+{
+	struct process *p = map__get(h->processes, ev->hdr.tgid);
+
+	if (ev->what == TL_PROC_EXIT) {
+		host__del(h, ev->hdr.tgid);
+	} else if (p && ev->what == TL_PROC_EXEC) {	/* another program: what was mapped is gone */
+		host_stack_forget(p);
+		p->n_python_tries = 0;
+	}
 }
 
 int host__take(struct host *h, const struct tl_hdr *ev, const struct emit *out)
@@ -236,8 +293,7 @@ int host__take(struct host *h, const struct tl_hdr *ev, const struct emit *out)
 	case TL_RAW_NET:
 		return learn(h, ev, false, out);
 	case TL_RAW_PROC:
-		if (((const struct tl_raw_proc *)ev)->what == TL_PROC_EXIT)
-			host__del(h, ev->tgid);
+		on_proc(h, (const void *)ev);
 		return 0;
 	default:
 		return 0;
@@ -249,7 +305,7 @@ static int release_old(struct host *h, uint64_t until_ns, const struct emit *out
 	int err = 0;
 
 	for (struct thread *t = map__oldest(h->threads, NULL); t && !err; t = map__newer(h->threads, t, NULL)) {
-		if (t->held.hdr.size && t->held.hdr.ts_ns < until_ns)
+		if (t->held.n && t->held.v[t->held.n - 1].hdr.ts_ns < until_ns)
 			err = release_held(t, out);
 	}
 	return err;

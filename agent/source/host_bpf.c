@@ -84,8 +84,8 @@ static int load(struct host *h)
 	for (size_t i = 0; i < n_probes; i++)
 		rows |= (uint64_t)is_mine(i) << i;
 	err = try_load(h, rows);
-	if (!err)
-		return 0;
+	if (!err || err == -ENOMEM)
+		return err;
 	for (size_t i = 0; i < n_probes; i++) {
 		if (!is_mine(i))
 			continue;

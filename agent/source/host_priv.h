@@ -4,6 +4,7 @@
 #define TL_SOURCE_HOST_PRIV_H
 
 #include "base/map.h"
+#include "base/vec.h"
 #include "source/host.h"
 #include "source/host_roles.h"
 #include <stdbool.h>
@@ -28,7 +29,8 @@ struct process {
 	uint64_t engine_cpu_ns;		/* of its thread that runs the steps, between two scans */
 	struct images *images;		/* NULL until a stack of it was sampled */
 	struct pyframes *python;	/* NULL: none, or not looked for */
-	bool python_sought;
+	uint64_t python_sought_ns;
+	uint32_t n_python_tries;
 	char role[32];
 	char cgroup_path[96];
 };
@@ -41,7 +43,7 @@ struct thread {
 	uint64_t quota_cpu_ns;		/* so far, when its cgroup was last looked at */
 	uint64_t named_ns;		/* when its name was last read */
 	char comm[16];
-	struct tl_thread_span held;	/* a sleep that a timeout cut; hdr.size 0: none */
+	VEC(struct tl_thread_span) held;	/* pieces of a sleep that timeouts cut */
 };
 
 struct host {

@@ -18,8 +18,10 @@ enum {
 	MAX_CALLS = 64,		/* words of a stack that are looked at */
 	CALL_BYTES = 8,		/* before a return address */
 	MAX_PYTHON = 24,	/* frames */
+	MAX_PYTHON_TRIES = 8,	/* to find an interpreter in a process */
 };
 static const uint64_t python_gap_ns = 40000000;	/* between two looks at the frames of one run */
+static const uint64_t python_try_gap_ns = 300000000;
 
 struct code {
 	uint16_t code, n;
@@ -164,8 +166,10 @@ static struct code ask_python(struct process *p, const struct tl_raw_stack *ev, 
 	bool gc = false;
 	int n, code;
 
-	if (!p->python_sought) {
-		p->python_sought = true;
+	/* A process that has just begun has not mapped it yet. */
+	if (!p->python && p->n_python_tries < MAX_PYTHON_TRIES && now_ns - p->python_sought_ns > python_try_gap_ns) {
+		p->python_sought_ns = now_ns;
+		p->n_python_tries++;
 		pyframes__new(p->tgid, p->images, now_ns, &p->python);
 	}
 	n = p->python ? pyframes__read(p->python, ev->hdr.tid, frames, MAX_PYTHON, &gc) : 0;

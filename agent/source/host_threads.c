@@ -56,6 +56,7 @@ struct thread *host_thread(struct host *h, uint32_t tgid, uint32_t tid)
 	t = map__put(h->threads, tid, NULL);
 	if (!t)
 		return NULL;
+	vec_free(&t->held);	/* of a thread of another process that had this number */
 	*t = (struct thread){ .tgid = tgid };
 	host_name_thread(t, tid, host_now_ns());
 	return t;
@@ -152,8 +153,10 @@ static bool is_gone(void *ctx, uint64_t tid, void *value)
 	bool gone = t->tgid == s->tgid && !t->seen;
 
 	t->seen = false;
-	if (gone)
+	if (gone) {
 		map__del(s->h->watches, tid);
+		vec_free(&t->held);
+	}
 	return gone;
 }
 
