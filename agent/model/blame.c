@@ -124,7 +124,8 @@ static int prepare(struct blame *b)
 
 	b->delivery = calloc(b->v.n_engines + 1, sizeof(*b->delivery));
 	b->writes = calloc(b->v.n_steps + 1, sizeof(*b->writes));
-	if (!err && (!b->delivery || !b->writes))
+	b->turns = calloc(b->v.n_engines + 1, sizeof(*b->turns));
+	if (!err && (!b->delivery || !b->writes || !b->turns))
 		err = -ENOMEM;
 	if (!err)
 		err = step_index__init(&b->ix, &b->v);
@@ -136,6 +137,8 @@ static int prepare(struct blame *b)
 		err = baseline__new(&b->ix, &ev, &b->base);
 	if (!err)
 		err = roots_find(b);
+	if (!err)
+		err = turns_learn(b);
 	return err ? err : delivery_learn(b);
 }
 
@@ -165,6 +168,7 @@ void blame__free(struct blame *b)
 	step_index__free(&b->ix);
 	free(b->delivery);
 	free(b->writes);
+	free(b->turns);
 	free(b->losses);
 	free(b->roots);
 	free(b->by_begin);

@@ -117,7 +117,8 @@ static void cut_unknown(struct walk *w, uint32_t step, uint64_t until_ns, enum m
 }
 
 /* A step in which it decodes, [at_ns, until]. */
-static void cut_decode(struct walk *w, uint32_t step, uint64_t until_ns, const struct expected *e)
+static void cut_decode(struct walk *w, uint32_t step, uint64_t until_ns, const struct expected *e,
+		       enum mechanism own)
 {
 	uint64_t own_ns = least(until_ns - w->at_ns, take_credit(w, e->decode_ns));
 	uint64_t left = until_ns - w->at_ns - own_ns, prefill = 0;
@@ -142,7 +143,7 @@ static void cut_decode(struct walk *w, uint32_t step, uint64_t until_ns, const s
 		gap_add(w->g, MECH_UNEXPLAINED, PROV_NONE, left, NULL, NULL);
 		left = 0;
 	}
-	gap_add(w->g, MECH_OWN_DECODE, PROV_OBSERVED, own_ns + left, NULL, NULL);
+	gap_add(w->g, own, PROV_OBSERVED, own_ns + left, NULL, NULL);
 }
 
 /* A step in which it computes its prompt: its own doing, unless most of it is others' prompts. */
@@ -209,21 +210,40 @@ static void cut_own_step(struct walk *w, const struct rec_visit *visit, const st
 	else if (visit->phase == TL_PREFILL)
 		cut_prefill(w, visit->step, visit->n_tokens, until_ns, &e);
 	else
-		cut_decode(w, visit->step, until_ns, &e);
+		cut_decode(w, visit->step, until_ns, &e, MECH_OWN_DECODE);
 	w->at_ns = until_ns;
 }
 
-static void cut_other_step(struct walk *w, uint32_t step, const struct step_span *at)
+/* A step that is another's turn, as usual: what it takes undisturbed is part of what a token takes. */
+static void cut_turn(struct walk *w, uint32_t step, uint64_t until_ns, enum mechanism own)
+{
+	struct expected e;
+
+	baseline__step(w->b->base, step, &e);
+	w->g->usual_ns += e.decode_ns + e.hole_ns;
+	if (until_ns <= w->at_ns)
+		return;
+	if (e.n_learnt)
+		cut_decode(w, step, until_ns, &e, own);
+	else
+		cut_unknown(w, step, until_ns, own);
+}
+
+static void cut_other_step(struct walk *w, uint32_t step, const struct step_span *at, enum mechanism own)
 {
 	uint64_t until_ns = least(at->t1_ns, w->end_ns);
 
-	if (until_ns <= w->at_ns)
+	if (w->skips) {
+		w->skips--;
+		cut_turn(w, step, until_ns, own);
+	} else if (until_ns <= w->at_ns) {
 		return;
-	if (lost_in(w->b, w->at_ns, until_ns))
+	} else if (lost_in(w->b, w->at_ns, until_ns)) {
 		gap_add(w->g, MECH_LOST, PROV_NONE, until_ns - w->at_ns, NULL, NULL);
-	else
+	} else {
 		gap_add_members(w->b, w->g, MECH_LEFT_OUT, until_ns - w->at_ns, step, w->seq);
-	w->at_ns = until_ns;
+	}
+	w->at_ns = most(w->at_ns, until_ns);
 }
 
 /* Parked until the step that takes it on again begins. */
@@ -255,12 +275,13 @@ static void cut_visit(struct walk *w, size_t visit, size_t place)
 
 	if (visit && parked_before(w->b, w->seq, visit, &root))
 		cut_parked(w, root, at.t0_ns);
-	for (; place < own_place && w->at_ns < at.hole_ns; place++) {
+	w->skips = w->b->turns[w->b->v.seqs[w->seq].engine].skipped;
+	for (; place < own_place; place++) {
 		uint32_t step = ix->order[place];
 		struct step_span other = step_index__span(ix, step);
 
 		cut_hole(w, other.t0_ns, own->step, own_of(own));
-		cut_other_step(w, step, &other);
+		cut_other_step(w, step, &other, own_of(own));
 	}
 	cut_hole(w, at.t0_ns, own->step, own_of(own));
 	cut_own_step(w, own, &at);

@@ -40,6 +40,12 @@ struct output {
 	uint32_t chunk;		/* ordinal among the token chunks */
 };
 
+/* How an engine takes turns when nobody is disturbed. */
+struct turns {
+	uint32_t skipped;	/* steps without it between two of a sequence's: pipeline parallelism */
+	uint32_t ahead;		/* steps that are planned when a request arrives, but the one under way */
+};
+
 struct holder {			/* of a slot or of room, for so long */
 	uint64_t ns;
 	uint32_t seq;
@@ -50,6 +56,7 @@ struct blame {
 	struct clues *clues;
 	struct baseline *base;
 	struct step_index ix;
+	struct turns *turns;			/* by engine */
 	struct usual_delivery *delivery;	/* by engine of the request */
 	struct step_writes *writes;		/* by step */
 	struct loss *losses;			/* by begin; ends never fall */
@@ -107,6 +114,13 @@ bool parked_before(const struct blame *b, uint32_t seq, size_t visit, const stru
 /* Its last one before a moment; NULL: none. */
 const struct preempt_root *root_at(const struct blame *b, uint32_t seq, uint64_t t_ns);
 
+/* blame_turns.c */
+int turns_learn(struct blame *b);		/* 0 or -ENOMEM */
+/* The sequence that computes a request's prompt and its first visit with output; UINT32_MAX: none. */
+uint32_t prompt_seq(const struct blame *b, const struct rec_request *r, size_t *ret_visit);
+/* When the engine had it; 0: not known. */
+uint64_t handed_over(const struct rec_request *r);
+
 /* blame_engine.c: the time line of an engine from `at_ns` on */
 struct walk {
 	struct blame *b;
@@ -114,7 +128,8 @@ struct walk {
 	uint32_t seq;
 	uint64_t at_ns;		/* cut up to here */
 	uint64_t end_ns;
-	uint64_t credit_ns;	/* usual time that passed before the gap began: delivery of the token before */
+	uint64_t credit_ns;	/* usual time that passed before the gap began: the token before was late */
+	uint32_t skips;		/* steps without it that may still come, as usual */
 };
 bool lost_in(const struct blame *b, uint64_t t0_ns, uint64_t t1_ns);
 /* From behind visit `from` (SIZE_MAX: from w->at_ns on) to the end of visit `to`. */

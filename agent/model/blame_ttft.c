@@ -12,43 +12,6 @@ enum { MAX_HOLDERS_NAMED = 16,
        IDLE_NS = 5000000	/* and an idle engine begins within this */ };
 enum { MAX_BEFORE_NS = 60000000000ull };	/* a claim's clock began at most so long before */
 
-/* ---- which sequence ---- */
-
-static uint64_t first_output_ns(const struct blame *b, uint32_t seq, size_t *ret_visit)
-{
-	const struct rec_sequence *q = &b->v.seqs[seq];
-
-	for (size_t i = 0; i < q->n_visits; i++)
-		if (q->visits[i].n_out) {
-			*ret_visit = i;
-			return b->v.steps[q->visits[i].step].t1_ns;
-		}
-	return 0;
-}
-
-/* Of parallel answers the one that computes the prompt; else that with the first token. */
-static uint32_t prompt_seq(const struct blame *b, const struct rec_request *r, size_t *ret_visit)
-{
-	uint64_t first_ns = 0;
-	uint32_t ret = UINT32_MAX;
-
-	for (size_t i = 0; i < r->n_seqs; i++) {
-		const struct rec_sequence *q = &b->v.seqs[r->seqs[i]];
-		size_t visit;
-		uint64_t ns = q->joined_late ? 0 : first_output_ns(b, r->seqs[i], &visit);
-		bool prompt = ret != UINT32_MAX && b->v.seqs[ret].n_prefill;
-
-		if (!ns || (prompt && !q->n_prefill))
-			continue;
-		if (ret == UINT32_MAX || (!prompt && q->n_prefill) || ns < first_ns) {
-			ret = r->seqs[i];
-			first_ns = ns;
-			*ret_visit = visit;
-		}
-	}
-	return ret;
-}
-
 /* ---- behind whom it waited ---- */
 
 /* When a sequence had its place: from its first step to its last. */
@@ -195,6 +158,15 @@ static void cut_idle(struct walk *w, uint64_t until_ns)
 	w->at_ns = until_ns;
 }
 
+/* A step that was under way, or planned, when it came. */
+static void cut_planned(struct walk *w, uint32_t step)
+{
+	uint64_t until = least(w->b->v.steps[step].t1_ns, w->end_ns);
+
+	gap_add_members(w->b, w->g, MECH_STEP_WAIT, less(until, w->at_ns), step, w->seq);
+	w->at_ns = most(w->at_ns, until);
+}
+
 /* From when the engine has it to its first step: the step under way, then the steps without it. */
 static int cut_wait(struct walk *w)
 {
@@ -211,12 +183,8 @@ static int cut_wait(struct walk *w)
 	}
 	at = step_index__span(&b->ix, b->ix.order[place]);
 	if (at.t0_ns < w->at_ns) {
-		uint64_t until = least(at.t1_ns, w->end_ns);
-
-		gap_add_members(b, w->g, MECH_STEP_WAIT, less(until, w->at_ns), b->ix.order[place],
-				w->seq);
-		w->at_ns = most(w->at_ns, until);
-		place++;
+		for (uint32_t n = b->turns[q->engine].ahead + 1; n && place < own; n--)
+			cut_planned(w, b->ix.order[place++]);
 	} else {
 		cut_idle(w, at.t0_ns);
 	}
@@ -280,14 +248,6 @@ static uint64_t claimed_begin(const struct blame *b, const struct rec_request *r
 			return c->hdr.ts_ns;
 	}
 	return first_ns;
-}
-
-/* Where it was before the engine had it: the first of these points that is known. */
-static uint64_t handed_over(const struct rec_request *r)
-{
-	if (r->at_ns[P_SUBMIT])
-		return r->at_ns[P_SUBMIT];
-	return r->at_ns[P_QUEUED] ? r->at_ns[P_QUEUED] : r->at_ns[P_REQ_LAST_BYTE];
 }
 
 static int cut_joined(struct walk *w, const struct rec_request *r, size_t visit)

@@ -162,6 +162,37 @@ static void test_blame__left_out(void **state)
 	assert_who(&part(g, MECH_LEFT_OUT)->who, WHO_REQUEST, 1);
 }
 
+/* Pipeline parallelism: two batches take turns; a long one of the other's is still no turn. */
+static void test_blame__turns(void **state)
+{
+	struct told *t = *state;
+	struct fake *f = t->f;
+	double at = begin(f, 2);
+	const struct gap *g;
+
+	for (uint32_t i = 0; i < 80; i++) {
+		double ms = i == 61 ? 60 : 10;
+
+		fake_step(f, at, at + ms);
+		at += ms;
+		decode(f, i % 2, at);
+	}
+	for (int i = 0; i < 2; i++, at += 10) {	/* two turns of the other in a row */
+		fake_step(f, at, at + 10);
+		decode(f, 1, at + 10);
+	}
+	fake_step(f, at, at + 10);
+	decode(f, 0, at + 10);
+	explain(t, 0);
+	g = odd(t, 0);
+	assert_int_equal(g->usual_ns, MS(20));
+	assert_int_equal(of(g, MECH_UNEXPLAINED), MS(50));
+	g = odd(t, 1);
+	assert_int_equal(of(g, MECH_LEFT_OUT), MS(20));
+	assert_int_equal(of(g, MECH_OWN_DECODE), MS(20));
+	assert_null(odd(t, 2));
+}
+
 static void test_blame__no_blame_where_events_were_lost(void **state)
 {
 	struct told *t = *state;
@@ -337,7 +368,7 @@ int main(void)
 		T(test_blame__prefill_far_beyond_its_usual_cost),
 		T(test_blame__preemption_as_said),
 		T(test_blame__preemption_by_whose_end_it_came_back),
-		T(test_blame__hole_and_long_step), T(test_blame__left_out),
+		T(test_blame__hole_and_long_step), T(test_blame__left_out), T(test_blame__turns),
 		T(test_blame__no_blame_where_events_were_lost),
 		T(test_blame__too_little_to_learn_from), T(test_blame__more_culprits_than_room),
 		T(test_blame__parts_always_add_up), T(test_blame__walk_ends_when_told),

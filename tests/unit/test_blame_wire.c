@@ -222,6 +222,33 @@ static void test_blame__queue_behind_those_that_run(void **state)
 	assert_int_equal(g->parts[1].ns, MS(250));
 }
 
+/* Each arrives in the middle of a step, and the next one is planned already. */
+static void test_blame__steps_planned_ahead(void **state)
+{
+	struct told *t = *state;
+	struct fake *f = t->f;
+	double at = run(f, begin(f, 1), 10, 20, 1);
+	const struct gap *g;
+
+	f->engines[0].e.engine = TL_ENGINE_VLLM;
+	for (int i = 0; i < 10; i++) {
+		uint32_t c = answer(f, at + 5);
+
+		at = run(f, at, i == 9 ? 4 : 2, 20, 1);
+		fake_step(f, at, at + 25);
+		decode(f, 0, at + 25);
+		fake_member(f, c, 'P', 16);
+		write_at(f, c, at + 25);
+		at += 25;
+	}
+	g = ttft(t, 5);
+	assert_int_equal(of(g, MECH_STEP_WAIT), MS(35));
+	assert_int_equal(of(g, MECH_QUEUE), 0);
+	g = ttft(t, 10);
+	assert_int_equal(of(g, MECH_STEP_WAIT), MS(35));
+	assert_int_equal(of(g, MECH_QUEUE), MS(40));
+}
+
 static void test_blame__shared_prefill(void **state)
 {
 	struct told *t = *state;
@@ -280,7 +307,7 @@ int main(void)
 		T(test_blame__not_streamed), T(test_blame__parallel_answers),
 		T(test_blame__stream_without_steps), T(test_blame__tokens_of_drafts),
 		T(test_blame__ttft_of_long_prompt), T(test_blame__queue_behind_slot_holder),
-		T(test_blame__queue_behind_those_that_run), T(test_blame__shared_prefill),
+		T(test_blame__queue_behind_those_that_run), T(test_blame__steps_planned_ahead), T(test_blame__shared_prefill),
 		T(test_blame__before_the_host), T(test_blame__ttft_not_known),
 	};
 

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How an engine takes turns: not every sequence is in every step, and steps are planned ahead. */
+#include "base/pct.h"
+#include "model/blame_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SKIPPED = 15, MIN_TURNS = 32, MIN_ARRIVALS = 8 };
+
+/* ---- which sequence of a request, and since when the engine has it ---- */
+
+static uint64_t first_output_ns(const struct blame *b, uint32_t seq, size_t *ret_visit)
+{
+	const struct rec_sequence *q = &b->v.seqs[seq];
+
+	for (size_t i = 0; i < q->n_visits; i++)
+		if (q->visits[i].n_out) {
+			*ret_visit = i;
+			return b->v.steps[q->visits[i].step].t1_ns;
+		}
+	return 0;
+}
+
+/* Of parallel answers the one that computes the prompt; else that with the first token. */
+uint32_t prompt_seq(const struct blame *b, const struct rec_request *r, size_t *ret_visit)
+{
+	uint64_t first_ns = 0;
+	uint32_t ret = UINT32_MAX;
+
+	for (size_t i = 0; i < r->n_seqs; i++) {
+		const struct rec_sequence *q = &b->v.seqs[r->seqs[i]];
+		size_t visit;
+		uint64_t ns = q->joined_late ? 0 : first_output_ns(b, r->seqs[i], &visit);
+		bool prompt = ret != UINT32_MAX && b->v.seqs[ret].n_prefill;
+
+		if (!ns || (prompt && !q->n_prefill))
+			continue;
+		if (ret == UINT32_MAX || (!prompt && q->n_prefill) || ns < first_ns) {
+			ret = r->seqs[i];
+			first_ns = ns;
+			*ret_visit = visit;
+		}
+	}
+	return ret;
+}
+
+/* Where it was before the engine had it: the first of these points that is known. */
+uint64_t handed_over(const struct rec_request *r)
+{
+	if (r->at_ns[P_SUBMIT])
+		return r->at_ns[P_SUBMIT];
+	return r->at_ns[P_QUEUED] ? r->at_ns[P_QUEUED] : r->at_ns[P_REQ_LAST_BYTE];
+}
+
+/* ---- steps without it between two of a sequence's own ---- */
+
+/* The median: with pipeline parallelism a sequence is rightly in every second step, or every fourth. */
+static uint32_t skipped_of(const uint64_t *n_by_steps)
+{
+	uint64_t n = 0, sum = 0;
+	uint32_t steps = 0;
+
+	for (uint32_t i = 0; i <= MAX_SKIPPED; i++)
+		n += n_by_steps[i];
+	if (n < MIN_TURNS)
+		return 0;
+	while (sum + n_by_steps[steps] < n / 2 + 1)
+		sum += n_by_steps[steps++];
+	return steps;
+}
+
+static int learn_skipped(struct blame *b)
+{
+	uint64_t (*counts)[MAX_SKIPPED + 1] = calloc(b->v.n_engines + 1, sizeof(*counts));
+
+	if (!counts)
+		return -ENOMEM;
+	for (size_t i = 0; i < b->v.n_seqs; i++) {
+		const struct rec_sequence *q = &b->v.seqs[i];
+
+		for (size_t k = 1; k < q->n_visits; k++) {
+			uint32_t from = b->ix.facts[q->visits[k - 1].step].place;
+			uint32_t to = b->ix.facts[q->visits[k].step].place;
+
+			if (q->visits[k].phase == TL_DECODE && to > from)
+				counts[q->engine][least(to - from - 1, MAX_SKIPPED)]++;
+		}
+	}
+	for (size_t e = 0; e < b->v.n_engines; e++)
+		b->turns[e].skipped = skipped_of(counts[e]);
+	free(counts);
+	return 0;
+}
+
+/* ---- steps planned ahead ---- */
+
+/* How many whole steps ran without a request that arrived in the middle of one; false: it did not. */
+static bool steps_waited(const struct blame *b, const struct rec_request *r, uint32_t *ret_engine,
+			 uint64_t *ret_steps)
+{
+	uint64_t t_ns = handed_over(r);
+	size_t visit, place, own;
+	uint32_t seq = prompt_seq(b, r, &visit);
+	struct step_span at;
+
+	if (seq == UINT32_MAX || !t_ns)
+		return false;
+	*ret_engine = b->v.seqs[seq].engine;
+	own = b->ix.facts[b->v.seqs[seq].visits[0].step].place;
+	place = step_index__after(&b->ix, *ret_engine, t_ns);
+	if (place >= own)
+		return false;
+	at = step_index__span(&b->ix, b->ix.order[place]);
+	*ret_steps = own - place - 1;
+	return at.t0_ns < t_ns;
+}
+
+/* One if nearly nobody gets into the next step. Where that is so because all of them queue, one step more
+ * of many is said to be a wait for a step. */
+static int learn_ahead(struct blame *b)
+{
+	struct arrival { uint32_t engine; uint64_t steps; } *v = malloc((b->v.n_requests + 1) * sizeof(*v));
+	size_t n = 0;
+	int err = blame_room(&b->numbers, &b->cap_numbers, b->v.n_requests + 1, sizeof(*b->numbers));
+
+	if (!v || err) {
+		free(v);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < b->v.n_requests; i++)
+		n += steps_waited(b, &b->v.requests[i], &v[n].engine, &v[n].steps);
+	for (size_t e = 0; e < b->v.n_engines; e++) {
+		size_t k = 0;
+
+		for (size_t i = 0; i < n; i++)
+			if (v[i].engine == e)
+				b->numbers[k++] = v[i].steps;
+		b->turns[e].ahead = k >= MIN_ARRIVALS && pct_u64(b->numbers, k, 100) >= 1;
+	}
+	free(v);
+	return 0;
+}
+
+int turns_learn(struct blame *b)
+{
+	int err = learn_skipped(b);
+
+	return err ? err : learn_ahead(b);
+}
