@@ -196,6 +196,10 @@ enum tl_api {			/* which wire format the request speaks; append only */
 	TL_API_EMBEDDINGS = 6,	/* embeddings and rerank: a prompt, no output tokens */
 	TL_API_OLLAMA = 7,	/* Ollama /api/generate, /api/chat: JSON lines */
 };
+enum tl_facts_flag {		/* low bits of tl_hdr.flags */
+	TL_FACTS_UNREAD = 1 << 0, /* the request ended before all of it was read: ts_ns is no req_last_byte,
+				   * and some facts may be missing */
+};
 struct tl_req_facts {
 	struct tl_hdr hdr;	/* TL_F_TRUNC: body was cut, some facts may be missing */
 	__u32 req;
@@ -214,6 +218,9 @@ struct tl_req_facts {
 enum tl_method { TL_METHOD_OTHER = 0, TL_GET = 1, TL_POST = 2, TL_HEAD = 3, TL_PUT = 4, TL_DELETE = 5,
 		 TL_OPTIONS = 6 };
 
+enum tl_resp_flag {		/* low bits of tl_hdr.flags */
+	TL_RESP_ENCODED = 1 << 0, /* compressed: what is in its body was not seen */
+};
 struct tl_resp_begin {
 	struct tl_hdr hdr;	/* ts_ns: the write that held the end of the response head */
 	__u32 req;

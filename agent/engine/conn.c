@@ -177,7 +177,14 @@ void conn_close(struct wire *w, struct conn *c, uint64_t ns)
 		conn_event(w, c, TL_CONN_CLOSE, ns);
 	map__del(w->conns, c->sock);
 	w->stats.conns_now--;
+	conn_set_left(w, c, false);
 	conn_free(c);
+}
+
+void conn_set_left(struct wire *w, struct conn *c, bool left)
+{
+	w->n_left += (size_t)left - c->left;
+	c->left = left;
 }
 
 uint64_t conn_opened_key(uint16_t peer_port, uint16_t local_port)

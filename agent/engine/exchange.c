@@ -97,24 +97,24 @@ static bool is_plain_path(const char *path)
 	return false;
 }
 
-void exchange_request_done(struct wire *w, struct conn *c, struct exchange *x)
+/* What is known of a request whose head was read. */
+static void say_facts(struct wire *w, struct conn *c, struct exchange *x, uint32_t flags, uint64_t ns)
 {
 	struct tl_req_facts ev = {
-		.hdr = HDR(tl_req_facts, TL_REQ_FACTS, 0, c, w->tid, w->now_ns),
+		.hdr = HDR(tl_req_facts, TL_REQ_FACTS, flags, c, w->tid, ns),
 		.req = x->req, .max_tokens = -1, .api = x->api, .stream = -1, .method = x->method,
 		.body_bytes = cutbuf__total(&x->text),
 	};
 	struct llm_request facts;
 	struct cut_json body;
 
-	x->request_done = true;
 	if (x->api != TL_API_OTHER) {
 		read_body(x, &body);
 		llmapi_request(x->api, &body, &facts);
 		ev.max_tokens = facts.max_tokens;
 		ev.n = facts.n;
 		ev.stream = facts.stream;
-		ev.hdr.flags = facts.cut ? TL_F_TRUNC : 0;
+		ev.hdr.flags |= facts.cut || flags ? TL_F_TRUNC : 0;
 		memcpy(ev.model, facts.model, sizeof(ev.model));
 		memcpy(ev.path, x->head->path, sizeof(ev.path));
 		memcpy(ev.x_request_id, x->head->x_request_id, sizeof(ev.x_request_id));
@@ -131,14 +131,23 @@ void exchange_request_done(struct wire *w, struct conn *c, struct exchange *x)
 	x->head = NULL;
 }
 
+void exchange_request_done(struct wire *w, struct conn *c, struct exchange *x)
+{
+	say_facts(w, c, x, 0, w->now_ns);
+}
+
 void exchange_response_head(struct wire *w, struct conn *c, struct exchange *x,
 			    const struct http1_head *head)
 {
+	uint32_t flags = head->encoded && head->body != TL_BODY_NONE ? TL_RESP_ENCODED : 0;
 	struct tl_resp_begin ev = {
-		.hdr = HDR(tl_resp_begin, TL_RESP_BEGIN, 0, c, w->tid, w->now_ns),
+		.hdr = HDR(tl_resp_begin, TL_RESP_BEGIN, flags, c, w->tid, w->now_ns),
 		.req = x->req, .status = head->status, .body = head->body,
 	};
 
+	/* Before the request's end: a refusal. A stream may begin so early, and the rest be read meanwhile. */
+	if (x->head && (head->status >= 400 || head->body != TL_BODY_SSE))
+		say_facts(w, c, x, TL_FACTS_UNREAD, w->now_ns);
 	x->status = head->status;
 	x->body = head->encoded ? TL_BODY_OTHER : head->body;
 	wire_emit(w, &ev.hdr);
@@ -222,7 +231,10 @@ static void on_sse(void *ctx, const struct sse_event *e)
 void exchange_response_body(struct wire *w, struct conn *c, struct exchange *x, const char *data,
 			    size_t len)
 {
-	(void)c;
+	if (c->peer_eof_ns && w->now_ns != x->behind_eof_ns && x->n_behind_eof < UINT8_MAX) {
+		x->behind_eof_ns = w->now_ns;
+		x->n_behind_eof++;
+	}
 	switch (x->body) {
 	case TL_BODY_SSE:
 	case TL_BODY_JSONL:
@@ -294,7 +306,34 @@ static void read_answer(struct wire *w, struct exchange *x)
  * client that only closed its sending side gets the whole of it. */
 static bool was_abandoned(const struct conn *c, const struct exchange *x)
 {
-	return c->peer_eof_ns && x->api != TL_API_OTHER && !x->finished && x->status < 400;
+	enum { HALF_CLOSED = 2 };	/* writes that a peer took which had closed: it still listens */
+
+	return c->peer_eof_ns && x->api != TL_API_OTHER && !x->finished && x->status < 400 &&
+	       (c->peer_reset || x->n_behind_eof < HALF_CLOSED);
+}
+
+static void exchange_free(struct exchange *x)
+{
+	cutbuf__free(&x->text);
+	sse__free(x->sse);
+	free(x->last);
+	free(x->head);
+	free(x);
+}
+
+void exchange_drop_unread(struct wire *w, struct conn *c)
+{
+	struct exchange *x = c->last, **at = &c->first;
+
+	if (!x || x->announced)
+		return;
+	c->last = NULL;
+	for (; *at != x; at = &(*at)->next)
+		c->last = *at;
+	*at = NULL;
+	c->n_under_way--;
+	w->stats.requests_now--;
+	exchange_free(x);
 }
 
 void exchange_end(struct wire *w, struct conn *c, uint16_t how, uint64_t ns)
@@ -302,6 +341,8 @@ void exchange_end(struct wire *w, struct conn *c, uint16_t how, uint64_t ns)
 	struct exchange *x = c->first;
 
 	if (x->announced) {
+		if (x->head)
+			say_facts(w, c, x, TL_FACTS_UNREAD, ns);
 		if (how == TL_END_COMPLETE) {
 			read_answer(w, x);
 			if (was_abandoned(c, x)) {
@@ -330,9 +371,5 @@ void exchange_end(struct wire *w, struct conn *c, uint16_t how, uint64_t ns)
 		remember_thread(w, c->first);
 	c->n_under_way--;
 	w->stats.requests_now--;
-	cutbuf__free(&x->text);
-	sse__free(x->sse);
-	free(x->last);
-	free(x->head);
-	free(x);
+	exchange_free(x);
 }

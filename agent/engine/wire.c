@@ -72,7 +72,10 @@ static void lose_sync(struct wire *w, struct conn *c, bool in, uint64_t bytes)
 
 	w->stats.skipped_bytes += bytes;
 	*(in ? &c->in_lost : &c->out_lost) = true;
-	conn_end_all(w, c, TL_END_LOST_SYNC, w->now_ns);
+	if (in)
+		exchange_drop_unread(w, c);	/* those whose head was read will have their answers */
+	else
+		conn_end_all(w, c, TL_END_LOST_SYNC, w->now_ns);
 	if (had)
 		wire_emit(w, &ev.hdr);
 }
@@ -99,7 +102,8 @@ static void feed_in(struct wire *w, struct conn *c, const struct tl_raw_net *e)
 		return;
 	}
 	if (c->in_lost) {
-		if (!http1_is_start(HTTP1_REQUESTS, data, e->head)) {
+		/* Some that were not seen may wait in line behind those that are under way. */
+		if (c->first || !http1_is_start(HTTP1_REQUESTS, data, e->head)) {
 			w->stats.skipped_bytes += e->total;
 			return;
 		}
@@ -232,6 +236,9 @@ static void on_net(struct wire *w, const struct tl_raw_net *e)
 	if (c->client || c->tls)
 		return;
 	c->tid = e->hdr.tid;
+	conn_set_left(w, c, false);
+	if (e->dir == TL_IN && !c->first)	/* one process accepts, another serves */
+		c->tgid = e->hdr.tgid;
 	if (e->dir == TL_IN && !c->last && looks_like_tls((const char *)e->data, e->head)) {
 		c->tls = true;
 		w->stats.tls_conns++;
@@ -266,6 +273,8 @@ static void on_sock(struct wire *w, const struct tl_raw_sock *e)
 		c = conn_find(w, e->sock);
 		if (c && !c->peer_eof_ns)
 			c->peer_eof_ns = w->now_ns;
+		if (c)
+			c->peer_reset |= e->what == TL_SOCK_RESET;
 		return;
 	case TL_SOCK_SHUTDOWN:
 		c = conn_find(w, e->sock);
@@ -276,16 +285,32 @@ static void on_sock(struct wire *w, const struct tl_raw_sock *e)
 		c = conn_find(w, e->sock);
 		if (c && !e->how)
 			conn_close(w, c, w->now_ns);
+		else if (c && c->tgid == e->hdr.tgid)
+			conn_set_left(w, c, true);
 		return;
 	}
+}
+
+/* The last who held it open did not close it, but ended. */
+static void close_left(struct wire *w, const struct tl_raw_tcp_state *e)
+{
+	struct conn **p = map__oldest(w->conns, NULL);
+
+	for (; p; p = map__newer(w->conns, p, NULL))
+		if ((*p)->left && (*p)->local_port == e->local_port && (*p)->peer_port == e->peer_port)
+			break;
+	if (p)
+		conn_close(w, *p, e->hdr.ts_ns);
 }
 
 /* Handshakes are done before accept() returns: remember when. */
 static void on_tcp_state(struct wire *w, const struct tl_raw_tcp_state *e)
 {
-	enum { ESTABLISHED = 1 };	/* TCP_ESTABLISHED, include/net/tcp_states.h */
+	enum { ESTABLISHED = 1, CLOSE = 7 };	/* TCP_ESTABLISHED ..., include/net/tcp_states.h */
 	uint64_t *ns;
 
+	if (e->new_state == CLOSE && w->n_left)
+		close_left(w, e);
 	if (e->new_state != ESTABLISHED)
 		return;
 	ns = map__put(w->opened, conn_opened_key(e->peer_port, e->local_port), NULL);

@@ -29,15 +29,17 @@ struct exchange {
 	uint32_t tid;		/* thread that read it */
 	uint8_t api, method, body;
 	bool announced;		/* TL_REQ_BEGIN was sent */
-	bool request_done, response_begun;
+	bool response_begun;
 	bool joined;		/* its request was not seen */
 	bool failed;		/* an error event came */
+	uint8_t n_behind_eof;	/* writes of the answer after the peer had closed ... */
+	uint64_t behind_eof_ns;	/* ... the last of them */
 	bool finished;		/* the answer said that it is over: finish reason, usage, [DONE] */
 	uint16_t status;
 	uint16_t n_ended;	/* answers that said their own counts as they ended */
 	uint64_t first_byte_ns;
 	uint64_t bytes_in, bytes_out;
-	struct http1_head *head; /* of the request, until its end */
+	struct http1_head *head; /* of the request, until its end is read */
 	struct cutbuf text;	/* body of the request, then of an answer that is no stream */
 	struct sse *sse;
 	struct llm_chunk *last;	/* counts and id gathered so far; made with the first that has any */
@@ -55,11 +57,13 @@ struct conn {
 	uint32_t tgid, tid;
 	uint64_t open_ns;	/* handshake done; 0: not seen */
 	uint64_t peer_eof_ns;	/* the peer said it is done, or reset; 0: not yet */
+	bool peer_reset;	/* it takes nothing any more */
 	uint64_t last_ns;
 	uint16_t local_port, peer_port;
 	uint8_t family;
 	uint8_t peer_addr[16];
 	bool client;		/* the target opened it: not a served connection */
+	bool left;		/* who used it has closed it, others hold it open */
 	bool in_lost, out_lost;	/* no sync in this direction: wait for a start line */
 	bool tls;
 	bool answers_over;	/* the target shut its side down: what it still reads it throws away */
@@ -81,6 +85,7 @@ struct wire {
 	struct sends *sends;
 	struct map *threads;	/* tid -> number of the request that it read last */
 	uint32_t n_conns, n_reqs;
+	size_t n_left;		/* connections with `left` */
 	uint64_t begin_ns;	/* of the first event */
 
 	/* The event that is being fed: what the parsers' callbacks need to know of it. */
@@ -101,6 +106,8 @@ void exchange_response_head(struct wire *w, struct conn *c, struct exchange *x,
 void exchange_response_body(struct wire *w, struct conn *c, struct exchange *x, const char *data,
 			    size_t len);
 void exchange_response_gap(struct wire *w, struct conn *c, struct exchange *x, uint64_t len);
+/* Forgets the newest one if its head was not read. */
+void exchange_drop_unread(struct wire *w, struct conn *c);
 /* Ends the oldest exchange of the connection and frees it. */
 void exchange_end(struct wire *w, struct conn *c, uint16_t how, uint64_t ns);
 
@@ -115,6 +122,7 @@ void conn_serve(struct wire *w, struct conn *c);	/* it is one: give it a number,
 void conn_close(struct wire *w, struct conn *c, uint64_t ns);	/* ends what is open and frees it */
 void conn_end_all(struct wire *w, struct conn *c, uint16_t how, uint64_t ns);
 void conn_free(struct conn *c);		/* says nothing */
+void conn_set_left(struct wire *w, struct conn *c, bool left);
 /* The exchange that a response belongs to; one whose request was missed if there is none. */
 struct exchange *conn_answered(struct wire *w, struct conn *c);
 void conn_expect_next(struct conn *c);	/* tells the parser whether a HEAD is answered next */

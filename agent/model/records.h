@@ -71,6 +71,7 @@ struct rec_request {
 	uint8_t body;		/* enum tl_body of the response */
 	uint8_t how_ended;	/* enum tl_end */
 	bool joined_late;
+	bool encoded;		/* the answer is compressed: what is in it was not seen */
 	uint16_t status;	/* HTTP, 0: none seen */
 	uint16_t n;		/* parallel answers, as asked for or seen, at least 1 */
 	int32_t max_tokens;	/* -1: not said */

@@ -174,7 +174,8 @@ int request_on_facts(struct model *m, const struct tl_req_facts *e)
 		r->tid = e->hdr.tid;
 	r->api = e->api;
 	/* not said means no, unless it may have been said in bytes that were not captured */
-	r->stream = e->stream < 0 && !(e->hdr.flags & TL_F_TRUNC) ? 0 : e->stream;
+	if (e->stream >= 0 || !(e->hdr.flags & TL_F_TRUNC))
+		r->stream = e->stream > 0;
 	r->max_tokens = e->max_tokens;
 	if (e->n > r->n)
 		r->n = e->n;
@@ -184,7 +185,8 @@ int request_on_facts(struct model *m, const struct tl_req_facts *e)
 	memcpy(r->model, e->model, sizeof(r->model));
 	memcpy(r->x_request_id, e->x_request_id, sizeof(r->x_request_id));
 	memcpy(r->traceparent, e->traceparent, sizeof(r->traceparent));
-	set_point(r, P_REQ_LAST_BYTE, e->hdr.ts_ns, PROV_OBSERVED);
+	if (!(e->hdr.flags & TL_FACTS_UNREAD))
+		set_point(r, P_REQ_LAST_BYTE, e->hdr.ts_ns, PROV_OBSERVED);
 	return 0;
 }
 
@@ -198,6 +200,7 @@ int request_on_resp(struct model *m, const struct tl_resp_begin *e)
 		return 0;
 	r->status = e->status;
 	r->body = e->body;
+	r->encoded = e->hdr.flags & TL_RESP_ENCODED;
 	if (r->stream < 0 && e->body == TL_BODY_SSE)
 		r->stream = 1;
 	if (r->stream < 0 && e->body == TL_BODY_JSON && e->status < 400)

@@ -19,6 +19,8 @@ NAMES(usage_flags, { TL_USAGE_PROMPT, "PROMPT" }, { TL_USAGE_CACHED, "CACHED" },
       { TL_USAGE_OUTPUT, "OUTPUT" }, { TL_USAGE_REASONING, "REASONING" },
       { TL_USAGE_PREFILL_TIME, "PREFILL_TIME" }, { TL_USAGE_DECODE_TIME, "DECODE_TIME" },
       { TL_USAGE_SLOT, "SLOT" }, { TL_USAGE_DRAFT, "DRAFT" });
+NAMES(facts_flags, { TL_FACTS_UNREAD, "UNREAD" });
+NAMES(resp_flags, { TL_RESP_ENCODED, "ENCODED" });
 NAMES(member_flags, { TL_MEMBER_GUESS, "GUESS" }, { TL_MEMBER_AGAIN, "AGAIN" });
 NAMES(net_flags, { TL_NET_POS, "POS" });
 NAMES(file_flags, { TL_FILE_INCOMPLETE, "INCOMPLETE" }, { TL_FILE_RAW, "RAW" });
@@ -426,8 +428,8 @@ static const struct event_kind kinds[] = {
 	PLAIN(TL_PROC, proc),
 	PLAIN(TL_CONN, conn),
 	PLAIN(TL_REQ_BEGIN, req_begin),
-	PLAIN(TL_REQ_FACTS, req_facts),
-	PLAIN(TL_RESP_BEGIN, resp_begin),
+	KIND(TL_REQ_FACTS, req_facts, facts_flags, NULL, sizeof(struct tl_req_facts)),
+	KIND(TL_RESP_BEGIN, resp_begin, resp_flags, NULL, sizeof(struct tl_resp_begin)),
 	KIND(TL_CHUNK, chunk, chunk_flags, NULL, sizeof(struct tl_chunk)),
 	KIND(TL_USAGE, usage, usage_flags, NULL, sizeof(struct tl_usage)),
 	PLAIN(TL_REQ_END, req_end),

@@ -240,6 +240,7 @@ static void note_capture(const struct model_view *v, const struct say *to)
 
 struct request_counts {
 	size_t late, capture_end, lost_sync, aborted_early, parallel, inferred_queue;
+	size_t compressed, no_type;
 	size_t streamed_unjoined, by_counts, by_order, uneven_chunks;
 	uint64_t tokens, chunks;
 };
@@ -273,6 +274,9 @@ static void count_request(const struct model_view *v, const struct rec_request *
 	c->aborted_early += r->state == REQ_ABORTED && !r->joined_late && !r->n_chunks &&
 			    request_is_streamed(r);
 	c->parallel += r->n > 1;
+	c->compressed += r->encoded && has_tokens && r->status < 400;
+	c->no_type += !r->encoded && r->body == TL_BODY_OTHER && r->stream > 0 && has_tokens &&
+		      !r->n_chunks && r->state == REQ_COMPLETE;
 	c->inferred_queue += m.queue_ns >= 0 && !r->at_ns[P_SUBMIT];
 	c->streamed_unjoined += !join && r->state != REQ_ERROR && has_tokens && r->n_chunks;
 	c->by_counts += join && join->join == JOIN_COUNTS;
@@ -308,6 +312,16 @@ static void note_requests(const struct model_view *v, const struct summary *s,
 		    "%s for several answers at once (n > 1): no TPOT and no gaps between chunks, "
 		    "these would mix the answers",
 		    n_requests(c->parallel, "asked", "asked").text);
+	if (c->compressed)
+		say(to,
+		    "%s compressed answers (Content-Encoding): no token of these is seen on the wire, "
+		    "so no TTFT, TPOT or gaps there",
+		    n_requests(c->compressed, "got", "got").text);
+	if (c->no_type)
+		say(to,
+		    "%s for a stream and got an answer that is none by its Content-Type: no token of "
+		    "these is seen on the wire",
+		    n_requests(c->no_type, "asked", "asked").text);
 	if (c->uneven_chunks)
 		say(to,
 		    "%" PRIu64 " tokens left in %" PRIu64

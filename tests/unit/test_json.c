@@ -459,6 +459,13 @@ static void test_json__notes_say_what_was_not_seen(void **state)
 	r = fake_request(f, 60);
 	r->state = REQ_ABORTED;
 	r->how_ended = TL_END_CLIENT;
+	r = fake_request(f, 70);
+	r->stream = 1;
+	r->body = TL_BODY_SSE;
+	r->encoded = true;
+	r = fake_request(f, 80);
+	r->stream = 1;
+	r->body = TL_BODY_OTHER;
 	f->lost[0] = (struct rec_lost){ fake_ns(2000), fake_ns(2400), 1204, TL_LOST_RING, 0 };
 	f->v.n_lost = 1;
 	f->v.n_lost_events = 1204;
@@ -468,6 +475,8 @@ static void test_json__notes_say_what_was_not_seen(void **state)
 	assert_true(has_note(doc, "1 request was under way when the capture began"));
 	assert_true(has_note(doc, "1 request was not streamed"));
 	assert_true(has_note(doc, "1 request was aborted before the first token"));
+	assert_true(has_note(doc, "1 request got compressed answers (Content-Encoding)"));
+	assert_true(has_note(doc, "1 request asked for a stream and got an answer that is none by its Content-Type"));
 	assert_true(has_note(doc, "no end mark"));
 	assert_number(doc, "coverage.lost_spans.0.n", 1204);
 	assert_text(doc, "coverage.lost_spans.0.where", "ring");

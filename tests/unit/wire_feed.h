@@ -61,12 +61,14 @@ static inline int wire_log_event(void *ctx, const struct tl_hdr *ev)
 			     ev->flags & TL_F_JOINED ? " joined" : "", ts);
 		break;
 	case TL_REQ_FACTS:
-		wire_log_add(l, "facts %u %s model=%s stream=%d max=%d n=%u body=%llu id=%s @%llu\n", facts->req,
+		wire_log_add(l, "facts %u %s model=%s stream=%d max=%d n=%u body=%llu id=%s%s @%llu\n", facts->req,
 			     facts->path, facts->model, facts->stream, facts->max_tokens, facts->n,
-			     (unsigned long long)facts->body_bytes, facts->x_request_id, ts);
+			     (unsigned long long)facts->body_bytes, facts->x_request_id,
+			     ev->flags & TL_FACTS_UNREAD ? " unread" : "", ts);
 		break;
 	case TL_RESP_BEGIN:
-		wire_log_add(l, "resp %u %u body %u @%llu\n", resp->req, resp->status, resp->body, ts);
+		wire_log_add(l, "resp %u %u body %u%s @%llu\n", resp->req, resp->status, resp->body,
+			     ev->flags & TL_RESP_ENCODED ? " encoded" : "", ts);
 		break;
 	case TL_CHUNK:
 		wire_log_chunk(l, (const void *)ev);
@@ -87,14 +89,19 @@ static inline int wire_log_event(void *ctx, const struct tl_hdr *ev)
 
 enum { FEED_TGID = 100, FEED_TID = 101 };
 
-static inline int feed_sock_how(struct wire *w, uint64_t sock, uint64_t ts, uint8_t what, uint8_t how)
+static inline int feed_sock_by(struct wire *w, uint32_t tgid, uint64_t sock, uint64_t ts, uint8_t what, uint8_t how)
 {
 	struct tl_raw_sock e = {
-		.hdr = { sizeof(e), TL_RAW_SOCK, 0, FEED_TGID, FEED_TID, ts },
+		.hdr = { sizeof(e), TL_RAW_SOCK, 0, tgid, tgid + 1, ts },
 		.sock = sock, .what = what, .how = how, .family = 2, .local_port = 8080, .peer_port = 40000 + sock,
 	};
 
 	return wire__feed(w, &e.hdr);
+}
+
+static inline int feed_sock_how(struct wire *w, uint64_t sock, uint64_t ts, uint8_t what, uint8_t how)
+{
+	return feed_sock_by(w, FEED_TGID, sock, ts, what, how);
 }
 
 static inline int feed_sock(struct wire *w, uint64_t sock, uint64_t ts, uint8_t what)
