@@ -8,6 +8,7 @@
 #include "engine/vllm.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MAX_ADAPTERS = 1024 };
 
@@ -145,9 +146,14 @@ static int on_net(struct pipeline *p, const struct tl_raw_net *e)
 
 static int on_engine(struct pipeline *p, const struct tl_engine *e)
 {
-	int err = e->engine == TL_ENGINE_VLLM ? vllm__add_process(p->vllm, e) : 0;
+	struct tl_engine ev = { 0 };
+	int err = 0;
 
-	return err ? err : emit(&p->out, &e->hdr);
+	memcpy(&ev, e, e->hdr.size < sizeof(ev) ? e->hdr.size : sizeof(ev));
+	ev.hdr.size = sizeof(ev);
+	if (ev.engine == TL_ENGINE_VLLM)
+		err = vllm__add_process(p->vllm, &ev);
+	return err ? err : emit(&p->out, &ev.hdr);
 }
 
 static bool is_of_proxy(const struct pipeline *p, const struct tl_hdr *ev)

@@ -93,7 +93,18 @@ static void learn_of_server(struct vllm *v)
 	}
 }
 
-int vllm__add_process(struct vllm *v, const struct tl_engine *e)
+/* Of an engine that is told again: its limits are not on its command line, so whoever tells has none. */
+static void tell_again(struct vengine *g, struct tl_engine *e)
+{
+	if (!e->max_step_tokens)
+		e->max_step_tokens = g->said.max_step_tokens;
+	if (!e->max_seqs)
+		e->max_seqs = g->said.max_seqs;
+	g->server = e->server;
+	g->said = *e;
+}
+
+int vllm__add_process(struct vllm *v, struct tl_engine *e)
 {
 	bool fresh;
 	struct vprocess *p = map__put(v->processes, e->hdr.tgid, &fresh);
@@ -105,13 +116,13 @@ int vllm__add_process(struct vllm *v, const struct tl_engine *e)
 		return -ENOMEM;
 	if (!fresh && p->start_ns == e->start_ns)	/* told again: more is known of it */
 		engine = p->engine;
+	if (engine >= 0)
+		tell_again(&v->engines[engine], e);
 	*p = (struct vprocess){ .start_ns = e->start_ns, .engine = engine, .server = e->server,
 				 .is_api = !strncmp(e->role, "api", 3),
 				 .is_front = !strncmp(e->role, "api", 3) || !strcmp(e->role, "front"),
 				 .is_coordinator = !strcmp(e->role, "coordinator"),
 				 .max_step_tokens = e->max_step_tokens };
-	if (engine >= 0)
-		v->engines[engine].server = e->server;
 	if (engine >= 0 || strncmp(e->role, "engine-core", 11)) {
 		learn_of_server(v);
 		return 0;
@@ -124,7 +135,7 @@ int vllm__add_process(struct vllm *v, const struct tl_engine *e)
 		v->cap_engines = cap;
 	}
 	g = &v->engines[v->n_engines];
-	*g = (struct vengine){ .tgid = e->hdr.tgid, .server = e->server };
+	*g = (struct vengine){ .tgid = e->hdr.tgid, .server = e->server, .said = *e };
 	p->engine = v->n_engines++;
 	learn_of_server(v);
 	return 0;
@@ -357,6 +368,23 @@ void vllm_seq_end(struct vllm *v, struct vengine *g, struct vseq *q, uint64_t ns
 	vllm_emit(v, &ev.hdr);
 }
 
+/* An engine tells its front end what it can do, before it takes the first request. */
+static void on_ready(struct vllm *v, struct vengine *g, const struct zmtp_frame *body)
+{
+	struct vprocess *p = map__get(v->processes, g->tgid);
+	struct tl_engine *ev = &g->said;
+	struct vllm_ready ready;
+
+	if (!p || vllm_msg_ready(body->data, body->len, &ready) ||
+	    (ev->max_step_tokens == ready.max_step_tokens && ev->max_seqs == ready.max_seqs))
+		return;
+	ev->max_step_tokens = p->max_step_tokens = ready.max_step_tokens;
+	ev->max_seqs = ready.max_seqs;
+	learn_of_server(v);
+	ev->hdr.ts_ns = v->now_ns;
+	vllm_emit(v, &ev->hdr);
+}
+
 void vllm_message(void *ctx, const struct zmtp_message *msg)
 {
 	struct vllm *v = ctx;
@@ -377,6 +405,10 @@ void vllm_message(void *ctx, const struct zmtp_message *msg)
 	case VLLM_OUTPUTS:
 		if (v->out_dir)
 			vllm_outputs(v, g, body);
+		return;
+	case VLLM_HELLO:
+		if (v->out_dir)
+			on_ready(v, g, body);
 		return;
 	default:
 		return;

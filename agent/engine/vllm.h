@@ -14,8 +14,9 @@ struct vllm;
 struct vllm *vllm__new(const struct emit *out);
 void vllm__free(struct vllm *v);	/* NULL is fine */
 
-/* A process of vLLM is observed: its role says whether its sockets carry the engine's wire. */
-int vllm__add_process(struct vllm *v, const struct tl_engine *e);
+/* A process of vLLM is observed: its role says whether its sockets carry the engine's wire. What an engine said
+ * itself of its limits is put into *e where it has nothing. */
+int vllm__add_process(struct vllm *v, struct tl_engine *e);
 /* Is this process one whose sockets vllm__feed wants? */
 bool vllm__wants(const struct vllm *v, uint32_t tgid);
 

@@ -67,6 +67,7 @@ struct vheld {
  */
 struct vengine {
 	uint32_t tgid, server;
+	struct tl_engine said;	/* what is known of it, as it was told last */
 	uint32_t scope;		/* its server, or 0 */
 	uint64_t last_ns;	/* end of the last step */
 	bool woke;		/* no step since it was idle */

@@ -185,6 +185,37 @@ enum vllm_kind vllm_msg_kind(const struct zmtp_frame *frames, size_t n,
 	return is_outputs(&frames[0]) ? VLLM_OUTPUTS : VLLM_NONE;
 }
 
+static uint32_t positive(struct mpin *m)
+{
+	int64_t n;
+
+	return mpin_int(m, &n) && n > 0 && n <= UINT32_MAX ? n : 0;
+}
+
+int vllm_msg_ready(const void *data, size_t len, struct vllm_ready *ret)
+{
+	struct vllm_ready r = { 0 };
+	struct mpin_bytes key;
+	struct mpin m;
+	uint32_t n;
+
+	mpin_init(&m, data, len);
+	if (!mpin_map(&m, &n))
+		return -EPROTO;
+	while (mpin_key(&m, &n, &key)) {
+		if (MPIN_IS(key, "max_num_batched_tokens"))
+			r.max_step_tokens = positive(&m);
+		else if (MPIN_IS(key, "max_num_seqs"))
+			r.max_seqs = positive(&m);
+		else
+			mpin_skip(&m, 1);
+	}
+	if (!r.max_step_tokens && !r.max_seqs)
+		return -EPROTO;
+	*ret = r;
+	return 0;
+}
+
 /* ---- ADD ---- */
 
 /* Fields moved from release to release; what tells them apart is their type and their order:

@@ -58,6 +58,15 @@ struct vllm_add {
 /* Payload of an ADD. -EPROTO: it is none, or its id is not whole. */
 int vllm_msg_add(const void *data, size_t len, struct vllm_add *ret);
 
+/* ---- an engine that is ready (from 0.20 on) ---- */
+
+struct vllm_ready {		/* 0: not said */
+	uint32_t max_step_tokens, max_seqs;	/* limits of one step, after all that the command line and the
+						 * configuration made of them */
+};
+/* Payload of a HELLO. -EPROTO: it says nothing of this. */
+int vllm_msg_ready(const void *data, size_t len, struct vllm_ready *ret);
+
 /* ---- outputs of an engine step ---- */
 
 enum vllm_stat {		/* which fields of vllm_stats are known */
