@@ -108,6 +108,7 @@ int BPF_PROG(tcp_ack, struct sock *sk_, struct sk_buff *skb)
 	return 0;
 }
 
+/* Of sockets that nobody has open any more it is not known whose they were. */
 SEC("?tp_btf/tcp_retransmit_skb")
 int BPF_PROG(tcp_again, const struct sock *sk, const struct sk_buff *skb)
 {
@@ -115,7 +116,7 @@ int BPF_PROG(tcp_again, const struct sock *sk, const struct sk_buff *skb)
 	__u32 seqs[2];
 	struct cell *cell;
 
-	if (!bpf_map_lookup_elem(&ports, &port))
+	if (!sk->sk_socket || !bpf_map_lookup_elem(&ports, &port))
 		return 0;
 	cell = this_cell();
 	/* struct tcp_skb_cb begins with seq and end_seq */
