@@ -97,6 +97,14 @@ static __always_inline __u16 held_why(struct tcp_sock *tcp, __u32 n_held, bool m
 	return TL_HELD_OTHER;
 }
 
+/* Nearly every write is over with this: all has left. */
+static __always_inline bool held_any(struct sock *sk, __u32 end)
+{
+	struct tcp_sock *tcp = (void *)sk;
+
+	return seq_after(end, BPF_CORE_READ(tcp, snd_nxt));
+}
+
 /* A write of a target returned. The event is made ready by the caller, so that it takes one place on the
  * stack: HELD's, with what all of a write have in common. */
 struct written {
@@ -121,11 +129,9 @@ static __always_inline void held_say(struct written *w, __u16 what, __u16 why, _
 		send_event(cell, &w->ev.hdr, sizeof(w->ev));
 }
 
-/* From here on the programs of TCP follow the socket. What left before they could is told at once: it is
- * too late by the time between the two looks. */
-static __always_inline void held_note(struct written *w, __u32 next)
+/* From here on the programs of TCP follow the socket. */
+static __always_inline bool held_note(const struct written *w, __u32 next)
 {
-	struct tcp_sock *tcp = (void *)w->sk;
 	__u32 end = w->ev.seq;
 	__u64 sk = w->sk;
 	struct held_sock fresh = { .ino = w->ev.sock, .tgid = w->ev.hdr.tgid, .fd = w->ev.fd, .end = end,
@@ -136,25 +142,35 @@ static __always_inline void held_note(struct written *w, __u32 next)
 		held_count(-1);
 	h = bpf_map_lookup_elem(&helds, &sk);
 	if (!h)
-		return;
+		return false;
 	if (h->ino != w->ev.sock)	/* of a socket that is gone */
 		*h = fresh;
 	h->end = end;
 	if (w->room)
 		h->wants_ack = 1;
-	next = BPF_CORE_READ(tcp, snd_nxt);
-	if (seq_after(end, next)) {
-		if (BPF_CORE_READ((struct sock *)tcp, __sk_common.skc_state) == TCP_CLOSE)
+	return true;
+}
+
+/* What left before its HELD was sent is told now: some us too late. */
+static __always_inline void held_look_again(struct written *w)
+{
+	struct tcp_sock *tcp = (void *)w->sk;
+	struct sock *s = (void *)w->sk;
+	__u64 sk = w->sk;
+	struct held_sock *h;
+
+	if (seq_after(w->ev.seq, BPF_CORE_READ(tcp, snd_nxt))) {
+		if (BPF_CORE_READ(s, __sk_common.skc_state) == TCP_CLOSE)
 			held_forget(sk);	/* reset meanwhile: nothing will come of it */
 		return;
 	}
-	if (seq_after(end, h->left)) {
-		h->left = end;
-		w->ev.hdr.ts_ns = bpf_ktime_get_ns();
-		w->ev.ack_ns = h->ack_ns;
-		held_say(w, TL_TCP_LEFT, 0, 0);
-	}
-	if (!h->wants_ack)
+	h = bpf_map_lookup_elem(&helds, &sk);
+	w->ev.hdr.ts_ns = bpf_ktime_get_ns();
+	w->ev.ack_ns = h ? h->ack_ns : 0;
+	if (h && h->ino == w->ev.sock)
+		h->left = h->end;
+	held_say(w, TL_TCP_LEFT, 0, 0);
+	if (h && !h->wants_ack)
 		held_forget(sk);
 }
 
@@ -162,19 +178,24 @@ static __always_inline void held_note(struct written *w, __u32 next)
 __noinline int held_wrote(struct written *w)
 {
 	struct tcp_sock *tcp;
+	struct cell *cell;
 	__u32 next;
 
 	if (!w)
 		return 0;
 	tcp = (void *)w->sk;
 	next = BPF_CORE_READ(tcp, snd_nxt);
+	if (!held_note(w, next)) {
+		cell = this_cell();
+		if (cell)
+			cell_add_lost(cell, TL_RAW_TCP, w->end_ns);
+		return 0;
+	}
 	if (seq_after(w->ev.seq, next))
 		held_say(w, TL_TCP_HELD, held_why(tcp, w->ev.seq - next, w->more), w->ev.seq - next);
-	else if (!w->room)
-		return 0;	/* nearly every write */
 	if (w->room)
 		held_say(w, TL_TCP_NO_ROOM, w->room, w->ev.seq - BPF_CORE_READ(tcp, snd_una));
-	held_note(w, next);
+	held_look_again(w);
 	return 0;
 }
 

@@ -380,7 +380,7 @@ static __always_inline void send_net(const struct run *run, const struct sock_id
 	if (n > sizeof(s->ev) + KEEP + 7)
 		return;
 	send_event(run->cell, &s->ev.hdr, n);
-	if (out && !wire && s->ev.hdr.flags & TL_NET_POS)
+	if (out && !wire && s->ev.hdr.flags & TL_NET_POS && (room || held_any(id->sk, s->ev.stream_pos)))
 		tell_written(run, id, fd, s->ev.stream_pos, since_ns, room, io->more);
 }
 

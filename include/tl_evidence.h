@@ -102,12 +102,19 @@ enum tl_held_why {		/* append only */
 	TL_HELD_CORK = 2,	/* TCP_CORK or MSG_MORE */
 	TL_HELD_WINDOW = 3,	/* the peer has no room: it does not read */
 	TL_HELD_CONGESTION = 4,
-	TL_HELD_RETRANSMIT = 5,	/* sent, lost, sent again */
+	TL_HELD_RETRANSMIT = 5,	/* sent, lost, sent again: one event for each time, from the time before (or
+				 * the write) on */
 	TL_HELD_OTHER = 6,
 };
+/*
+ * One event for writes that left together: spans of one socket overlap where a queue drains bit by bit, and
+ * the reason is that of the first of these writes. A span below 0.1 ms is not told. TL_F_TRUNC: they had not left
+ * when the capture ended; TL_F_GUESS: they left before ts_ns. A proxy's own socket (tgid is the proxy's, conn 0)
+ * is told with the engine's request.
+ */
 struct tl_send_held {		/* bytes that were written to a socket and did not leave at once */
 	struct tl_hdr hdr;	/* tgid; ts_ns: when the last of them left */
-	__u64 since_ns;		/* when the first of them was written */
+	__u64 since_ns;		/* when the write of the first of them began */
 	__u64 ack_ns;		/* when the peer's acknowledgement came that let them go; 0: none did */
 	__u32 conn;
 	__u32 req;		/* 0: not known */
@@ -120,16 +127,20 @@ struct tl_send_held {		/* bytes that were written to a socket and did not leave 
 	__u32 pad;
 };
 
+/* From the first write that found no room to the last, as long as the peer had not acknowledged all between.
+ * TL_F_TRUNC: there was no room yet when the capture ended. */
 struct tl_send_blocked {	/* the peer took less than was written: a slow reader */
 	struct tl_hdr hdr;	/* tgid; ts_ns: room again, or the end of a long wait */
 	__u64 since_ns;		/* the first write that found no room (or was cut short) */
 	__u64 drained_ns;	/* when the peer had acknowledged all, 0: not seen */
 	__u32 conn, req;
 	__u64 app_queue_bytes;	/* most that waited inside the process, 0: not known */
-	__u64 kernel_bytes;	/* most that waited in the kernel */
+	__u64 kernel_bytes;	/* most that this host's kernel had and the peer's had not acknowledged */
 };
 
 enum tl_delivered_by { TL_BY_ACK = 1, TL_BY_PROXY = 2, TL_BY_CLIENT = 3 };	/* who says so */
+/* PROXY: one event for each write to its client that ends a chunk, when it left. TL_F_GUESS: the request is told by
+ * connection, length and order, not by the answer's id. One that compresses says only that it handed on all. */
 struct tl_delivered {		/* an answer reached a place behind the engine's socket */
 	struct tl_hdr hdr;	/* ts_ns: when. PROXY: tgid */
 	__u32 req;

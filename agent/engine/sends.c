@@ -12,6 +12,7 @@ enum {
 	MAX_SOCKS = 4096,	/* that wait at a time; the oldest makes room */
 	MAX_WRITES = 64,	/* of one socket, then the newest are taken together */
 	MIN_HELD_NS = 100000,	/* what leaves sooner did not wait for anybody */
+	MAX_LOST_NS = 1000000000,	/* the kernel lets go within this, unless the peer has no room */
 	ACK_NS = 1000000,	/* an acknowledgement lets bytes go at once; what leaves later, something else did */
 };
 
@@ -69,6 +70,12 @@ void sends__free(struct sends *s)
 
 /* ---- what is told ---- */
 
+static void drop_held(struct waiting *w, size_t n)
+{
+	memmove(w->held, w->held + n, (w->n_held - n) * sizeof(*w->held));
+	w->n_held -= n;
+}
+
 /* The oldest n of its writes left at ns. */
 static int tell_held(struct sends *s, struct waiting *w, size_t n, uint64_t ns, uint64_t ack_ns, uint32_t flags)
 {
@@ -84,8 +91,7 @@ static int tell_held(struct sends *s, struct waiting *w, size_t n, uint64_t ns, 
 		ev.ack_ns = ack_ns;
 	for (size_t i = 0; i < n; i++)
 		ev.n_writes += w->held[i].n_writes;
-	memmove(w->held, w->held + n, (w->n_held - n) * sizeof(*w->held));
-	w->n_held -= n;
+	drop_held(w, n);
 	return ns < ev.since_ns + MIN_HELD_NS ? 0 : emit(&s->out, &ev.hdr);
 }
 
@@ -133,7 +139,8 @@ static int tell_again(struct sends *s, struct waiting *w, const struct tl_raw_tc
 	return ev.since_ns && ev.since_ns < ev.hdr.ts_ns ? emit(&s->out, &ev.hdr) : 0;
 }
 
-/* What is not over: it lasted until now at least. */
+/* What is not over: it lasted until now at least. But that it left may have been missed: after a second without
+ * a word nothing is said of what only a window holds so long. */
 static int tell_rest(struct sends *s, struct waiting *w, uint64_t now_ns)
 {
 	int err = 0;
@@ -143,7 +150,10 @@ static int tell_rest(struct sends *s, struct waiting *w, uint64_t now_ns)
 
 		while (n < w->n_held && w->held[n].req == w->held[0].req)
 			n++;
-		err = tell_held(s, w, n, now_ns, 0, TL_F_TRUNC);
+		if (w->held[0].why != TL_HELD_WINDOW && now_ns > w->held[0].since_ns + MAX_LOST_NS)
+			drop_held(w, n);
+		else
+			err = tell_held(s, w, n, now_ns, 0, TL_F_TRUNC);
 	}
 	if (w->full_ns && !err)
 		err = tell_blocked(s, w, w->room_ns ? w->room_ns : now_ns, 0, w->room_ns ? 0 : TL_F_TRUNC);

@@ -3,6 +3,8 @@
 #include "source/bpf.h"
 #include "tl_event.h"
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +28,7 @@ __asm__(".text\n.globl llama_batch_ext_clear\n.type llama_batch_ext_clear, @func
 void llama_batch_ext_clear(void *batch);
 void release(void *slot) __asm__("_ZN11server_slot7releaseEv");
 
-static int zero, null, sockets[2];
+static int zero, null, sockets[2], tcp[2];
 static char buf[MESSAGE];
 
 static void op_getppid(void) { syscall(SYS_getppid); }
@@ -35,6 +37,17 @@ static void op_write(void) { if (write(null, buf, 1) != 1) abort(); }
 static void op_message(void)
 {
 	if (send(sockets[0], buf, MESSAGE, 0) != MESSAGE || recv(sockets[1], buf, MESSAGE, 0) != MESSAGE)
+		abort();
+}
+static void op_tcp(void)
+{
+	if (send(tcp[0], buf, MESSAGE, 0) != MESSAGE || recv(tcp[1], buf, MESSAGE, 0) != MESSAGE)
+		abort();
+}
+static void op_held(void)
+{
+	if (send(tcp[0], buf, MESSAGE, MSG_MORE) != MESSAGE || send(tcp[0], buf, 1, 0) != 1 ||
+	    recv(tcp[1], buf, MESSAGE + 1, MSG_WAITALL) != MESSAGE + 1)
 		abort();
 }
 static void op_cheap(void) { llama_batch_ext_clear(buf); }
@@ -48,6 +61,8 @@ static const struct op {
 	{ "read /dev/zero", op_read },
 	{ "write /dev/null", op_write },
 	{ "send and recv 270 B", op_message },
+	{ "the same by TCP", op_tcp },
+	{ "TCP, held, let go", op_held },
 	{ "probed push", op_cheap },
 	{ "probed sub rsp", op_dear },
 };
@@ -55,6 +70,21 @@ enum { N_OPS = sizeof(ops) / sizeof(ops[0]) };
 
 enum state { ALONE, BYSTANDER, TARGET, N_STATES };
 static double ns[N_OPS][N_STATES][ROUNDS];
+
+static int connect_tcp(void)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+	socklen_t len = sizeof(a);
+
+	tcp[0] = socket(AF_INET, SOCK_STREAM, 0);
+	if (listener < 0 || bind(listener, (void *)&a, len) || listen(listener, 1) ||
+	    getsockname(listener, (void *)&a, &len) || connect(tcp[0], (void *)&a, len))
+		return -1;
+	tcp[1] = accept(listener, NULL, NULL);
+	close(listener);
+	return setsockopt(tcp[0], IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) || tcp[1] < 0 ? -1 : 0;
+}
 
 static double now_ns(void)
 {
@@ -123,7 +153,8 @@ int main(void)
 	}
 	zero = open("/dev/zero", O_RDONLY);
 	null = open("/dev/null", O_WRONLY);
-	if (other < 0 || zero < 0 || null < 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, sockets))
+	if (other < 0 || zero < 0 || null < 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) ||
+	    connect_tcp())
 		return 1;
 	for (int r = 0; r < ROUNDS; r++) {
 		double t = now_ns();
