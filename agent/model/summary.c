@@ -8,20 +8,25 @@
 #include <string.h>
 
 /* What all rows of a summary are made from: one entry per request, and the gaps of all of them in
- * the order of the requests, so that a length class is a few ranges of one array. */
+ * the order of the requests, so that a length class is a few ranges of one array. One kind of gaps at
+ * a time: there is one of each kind per token. */
 struct req_row {
 	struct req_metrics m;
 	int in_class, out_class;
 	enum prefix_class prefix;
 	bool counted; /* error responses are not */
-	size_t token_gaps, chunk_gaps, deliveries; /* how many */
+	size_t n_gaps;
 };
+
+enum gap_kind { TOKEN_GAPS, CHUNK_GAPS, DELIVERIES, N_GAP_KINDS };
 
 struct work {
 	const struct model_view *v;
 	struct req_row *rows;
-	uint64_t *token_gaps, *chunk_gaps, *deliveries;
-	uint64_t *scratch;
+	bool *chosen;		/* by request: is it in the row at hand? */
+	enum gap_kind kind;
+	uint64_t *gaps;
+	uint64_t *scratch;	/* as many, and at least one per request */
 	struct span {
 		uint64_t t0, t1;
 	} * lost; /* sorted, joined */
@@ -31,9 +36,8 @@ struct work {
 static void work__free(struct work *w)
 {
 	free(w->rows);
-	free(w->token_gaps);
-	free(w->chunk_gaps);
-	free(w->deliveries);
+	free(w->chosen);
+	free(w->gaps);
 	free(w->scratch);
 	free(w->lost);
 }
@@ -137,65 +141,82 @@ static size_t chunk_gaps(const struct work *w, const struct rec_request *r, uint
 	return n;
 }
 
-static uint64_t *gaps__new(size_t n)
+static size_t max_gaps(const struct model_view *v, const struct rec_request *r, enum gap_kind kind)
 {
-	return malloc((n ? n : 1) * sizeof(uint64_t));
+	size_t n = 0;
+
+	if (kind == CHUNK_GAPS)
+		return r->n_chunks;
+	if (kind == DELIVERIES)
+		return request_delivery_max(v, r);
+	for (size_t j = 0; j < r->n_seqs; j++)
+		n += v->seqs[r->seqs[j]].n_visits;
+	return n;
 }
 
-/* Room for all that collect_requests will find. */
+/* Room for all gaps of a kind. */
 static int make_room(struct work *w)
 {
 	const struct model_view *v = w->v;
-	size_t token = 0, chunk = 0, delivery = 0, scratch = v->n_requests;
+	size_t n = 0;
 
-	for (size_t i = 0; i < v->n_requests; i++) {
-		const struct rec_request *r = &v->requests[i];
-
-		chunk += r->n_chunks;
-		delivery += request_delivery_max(v, r);
-		for (size_t j = 0; j < r->n_seqs; j++)
-			token += v->seqs[r->seqs[j]].n_visits;
-	}
-	scratch = token > scratch ? token : scratch;
-	scratch = chunk > scratch ? chunk : scratch;
-	scratch = delivery > scratch ? delivery : scratch;
-	w->rows = calloc(v->n_requests ? v->n_requests : 1, sizeof(*w->rows));
-	w->token_gaps = gaps__new(token);
-	w->chunk_gaps = gaps__new(chunk);
-	w->deliveries = gaps__new(delivery);
-	w->scratch = gaps__new(scratch);
-	return w->rows && w->token_gaps && w->chunk_gaps && w->deliveries && w->scratch ? 0
-											: -ENOMEM;
+	free(w->gaps);
+	free(w->scratch);
+	w->gaps = w->scratch = NULL;
+	for (size_t i = 0; i < v->n_requests; i++)
+		n += max_gaps(v, &v->requests[i], w->kind);
+	w->gaps = malloc((n + 1) * sizeof(*w->gaps));
+	w->scratch = malloc(((n > v->n_requests ? n : v->n_requests) + 1) * sizeof(*w->scratch));
+	return w->gaps && w->scratch ? 0 : -ENOMEM;
 }
 
-static int collect_requests(struct work *w, struct summary *ret)
+static size_t gaps_of(struct work *w, const struct rec_request *r, uint64_t *gaps, struct summary *ret)
+{
+	size_t n = 0;
+	bool exact;
+
+	if (w->kind == CHUNK_GAPS)
+		return chunk_gaps(w, r, gaps, ret);
+	if (w->kind == DELIVERIES)
+		return request_delivery(w->v, r, gaps, &exact);
+	for (size_t j = 0; j < r->n_seqs; j++)
+		n += sequence_gaps(w, &w->v->seqs[r->seqs[j]], gaps + n, ret);
+	return n;
+}
+
+static int collect_gaps(struct work *w, enum gap_kind kind, struct summary *ret)
+{
+	size_t n = 0;
+	int err;
+
+	w->kind = kind;
+	err = make_room(w);
+	for (size_t i = 0; !err && i < w->v->n_requests; i++) {
+		struct req_row *row = &w->rows[i];
+
+		row->n_gaps = row->counted ? gaps_of(w, &w->v->requests[i], w->gaps + n, ret) : 0;
+		n += row->n_gaps;
+	}
+	return err;
+}
+
+static int collect_requests(struct work *w)
 {
 	const struct model_view *v = w->v;
-	size_t n_token = 0, n_chunk = 0, n_delivery = 0;
 
-	if (make_room(w))
+	w->rows = calloc(v->n_requests + 1, sizeof(*w->rows));
+	w->chosen = calloc(v->n_requests + 1, sizeof(*w->chosen));
+	if (!w->rows || !w->chosen)
 		return -ENOMEM;
 	for (size_t i = 0; i < v->n_requests; i++) {
 		const struct rec_request *r = &v->requests[i];
 		struct req_row *row = &w->rows[i];
-		bool exact;
 
 		request_metrics(v, r, &row->m);
 		row->in_class = len_class(&r->prompt);
 		row->out_class = len_class(&r->output);
 		row->prefix = prefix_class(r);
 		row->counted = r->state != REQ_ERROR;
-		if (!row->counted)
-			continue;
-		for (size_t j = 0; j < r->n_seqs; j++)
-			row->token_gaps += sequence_gaps(w, &v->seqs[r->seqs[j]],
-							 w->token_gaps + n_token + row->token_gaps,
-							 ret);
-		row->chunk_gaps = chunk_gaps(w, r, w->chunk_gaps + n_chunk, ret);
-		row->deliveries = request_delivery(v, r, w->deliveries + n_delivery, &exact);
-		n_token += row->token_gaps;
-		n_chunk += row->chunk_gaps;
-		n_delivery += row->deliveries;
 	}
 	return 0;
 }
@@ -215,14 +236,14 @@ static void dist_of(uint64_t *values, size_t n, struct dist *ret)
 }
 
 /* One metric of the chosen requests; `offset` is where it lies in struct req_metrics. */
-static void metric_dist(struct work *w, const bool *chosen, size_t offset, struct dist *ret)
+static void metric_dist(struct work *w, size_t offset, struct dist *ret)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < w->v->n_requests; i++) {
 		int64_t value;
 
-		if (!chosen[i])
+		if (!w->chosen[i])
 			continue;
 		memcpy(&value, (const char *)&w->rows[i].m + offset, sizeof(value));
 		if (value >= 0)
@@ -231,73 +252,74 @@ static void metric_dist(struct work *w, const bool *chosen, size_t offset, struc
 	dist_of(w->scratch, n, ret);
 }
 
-static void gap_dist(struct work *w, const bool *chosen, const uint64_t *gaps, size_t n_offset,
-		     struct dist *ret)
+static void fill_metrics(struct work *w, struct summary_row *ret)
 {
+	metric_dist(w, offsetof(struct req_metrics, ttft_ns), &ret->ttft);
+	metric_dist(w, offsetof(struct req_metrics, tpot_ns), &ret->tpot);
+	metric_dist(w, offsetof(struct req_metrics, e2e_ns), &ret->e2e);
+	metric_dist(w, offsetof(struct req_metrics, queue_ns), &ret->queue);
+	metric_dist(w, offsetof(struct req_metrics, prefill_ns), &ret->prefill);
+	metric_dist(w, offsetof(struct req_metrics, before_submit_ns), &ret->frontend);
+}
+
+static void fill_gaps(struct work *w, struct summary_row *ret)
+{
+	struct dist *const to[N_GAP_KINDS] = { &ret->itl_token, &ret->itl_chunk, &ret->delivery };
 	size_t n = 0, at = 0;
 
 	for (size_t i = 0; i < w->v->n_requests; i++) {
-		size_t n_gaps;
+		size_t n_gaps = w->rows[i].n_gaps;
 
-		memcpy(&n_gaps, (const char *)&w->rows[i] + n_offset, sizeof(n_gaps));
-		if (chosen[i]) {
-			memcpy(w->scratch + n, gaps + at, n_gaps * sizeof(*gaps));
+		if (w->chosen[i]) {
+			memcpy(w->scratch + n, w->gaps + at, n_gaps * sizeof(*w->gaps));
 			n += n_gaps;
 		}
 		at += n_gaps;
 	}
-	dist_of(w->scratch, n, ret);
+	dist_of(w->scratch, n, to[w->kind]);
 }
 
 /* `all`: the row of all requests, NULL to make it. A class that holds them all is a copy. */
-static void fill_row(struct work *w, const bool *chosen, const struct summary_row *all,
-		     struct summary_row *ret)
+static void fill_row(struct work *w, const struct summary_row *all, struct summary_row *ret)
 {
-	memset(ret, 0, sizeof(*ret));
+	size_t n = 0;
+
 	for (size_t i = 0; i < w->v->n_requests; i++)
-		ret->n_requests += chosen[i];
-	if (!ret->n_requests)
+		n += w->chosen[i];
+	ret->n_requests = n;
+	if (!n)
 		return;
-	if (all && ret->n_requests == all->n_requests) {
+	if (all && n == all->n_requests) {
 		*ret = *all;
 		return;
 	}
-	metric_dist(w, chosen, offsetof(struct req_metrics, ttft_ns), &ret->ttft);
-	metric_dist(w, chosen, offsetof(struct req_metrics, tpot_ns), &ret->tpot);
-	metric_dist(w, chosen, offsetof(struct req_metrics, e2e_ns), &ret->e2e);
-	metric_dist(w, chosen, offsetof(struct req_metrics, queue_ns), &ret->queue);
-	metric_dist(w, chosen, offsetof(struct req_metrics, prefill_ns), &ret->prefill);
-	metric_dist(w, chosen, offsetof(struct req_metrics, before_submit_ns), &ret->frontend);
-	gap_dist(w, chosen, w->token_gaps, offsetof(struct req_row, token_gaps), &ret->itl_token);
-	gap_dist(w, chosen, w->chunk_gaps, offsetof(struct req_row, chunk_gaps), &ret->itl_chunk);
-	gap_dist(w, chosen, w->deliveries, offsetof(struct req_row, deliveries), &ret->delivery);
+	if (w->kind == TOKEN_GAPS) /* with the first kind */
+		fill_metrics(w, ret);
+	fill_gaps(w, ret);
 }
 
-static int fill_rows(struct work *w, struct summary *ret)
+/* Of the gaps at hand. */
+static void fill_rows(struct work *w, struct summary *ret)
 {
 	size_t n = w->v->n_requests;
-	bool *chosen = calloc(n ? n : 1, sizeof(*chosen));
+	const struct req_row *rows = w->rows;
 
-	if (!chosen)
-		return -ENOMEM;
 	for (size_t i = 0; i < n; i++)
-		chosen[i] = w->rows[i].counted;
-	fill_row(w, chosen, NULL, &ret->all);
+		w->chosen[i] = rows[i].counted;
+	fill_row(w, NULL, &ret->all);
 	for (int c = 0; c < N_LEN_CLASSES; c++) {
 		for (size_t i = 0; i < n; i++)
-			chosen[i] = w->rows[i].counted && w->rows[i].in_class == c;
-		fill_row(w, chosen, &ret->all, &ret->by_input[c]);
+			w->chosen[i] = rows[i].counted && rows[i].in_class == c;
+		fill_row(w, &ret->all, &ret->by_input[c]);
 		for (size_t i = 0; i < n; i++)
-			chosen[i] = w->rows[i].counted && w->rows[i].out_class == c;
-		fill_row(w, chosen, &ret->all, &ret->by_output[c]);
+			w->chosen[i] = rows[i].counted && rows[i].out_class == c;
+		fill_row(w, &ret->all, &ret->by_output[c]);
 	}
 	for (int c = 0; c < N_PREFIX_CLASSES; c++) {
 		for (size_t i = 0; i < n; i++)
-			chosen[i] = w->rows[i].counted && w->rows[i].prefix == (enum prefix_class)c;
-		fill_row(w, chosen, &ret->all, &ret->by_prefix[c]);
+			w->chosen[i] = rows[i].counted && rows[i].prefix == (enum prefix_class)c;
+		fill_row(w, &ret->all, &ret->by_prefix[c]);
 	}
-	free(chosen);
-	return 0;
 }
 
 /* ---- tokens, states, coverage ---- */
@@ -378,9 +400,12 @@ int summarise(const struct model_view *v, struct summary *ret)
 	if (!err)
 		err = collect_lost(&w);
 	if (!err)
-		err = collect_requests(&w, &s);
-	if (!err)
-		err = fill_rows(&w, &s);
+		err = collect_requests(&w);
+	for (int k = 0; k < N_GAP_KINDS && !err; k++) {
+		err = collect_gaps(&w, (enum gap_kind)k, &s);
+		if (!err)
+			fill_rows(&w, &s);
+	}
 	work__free(&w);
 	if (err)
 		return err;
