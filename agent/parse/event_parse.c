@@ -19,6 +19,7 @@
 enum {
 	MAX_TOKENS = 64 * 1024,	/* a step with all its members needs half of that */
 	MAX_NAME = 64,
+	MAX_KEYS = 64,		/* of one object: twice as many as any record has */
 };
 
 struct event_parser {
@@ -325,13 +326,23 @@ static int parse_field(struct event_parser *p, const jsmntok_t *t, const struct 
 
 /* ---- objects ---- */
 
+/* Which of two would count is not for us to choose. */
+static bool is_twice(const struct event_parser *p, const jsmntok_t *const *seen, int n, const jsmntok_t *t)
+{
+	for (int i = 0; i < n; i++)
+		if (token_len(seen[i]) == token_len(t) &&
+		    !memcmp(p->line + seen[i]->start, p->line + t->start, token_len(t)))
+			return true;
+	return false;
+}
+
 /* Calls fn with each key and its value; the object's grammar is checked here. */
 static int each_pair(struct event_parser *p, const jsmntok_t *object,
 		     int (*fn)(struct event_parser *p, const char *key, const jsmntok_t *value,
 			       void *ctx),
 		     void *ctx)
 {
-	const jsmntok_t *t = object + 1, *end = p->tokens + p->n_tokens;
+	const jsmntok_t *t = object + 1, *end = p->tokens + p->n_tokens, *seen[MAX_KEYS];
 
 	if (object->type != JSMN_OBJECT)
 		return refuse(p, "an object {...} is wanted");
@@ -342,8 +353,14 @@ static int each_pair(struct event_parser *p, const jsmntok_t *object,
 		if (t + 1 >= end || t->type != JSMN_STRING || t->size != 1)
 			return refuse(p, "it is not valid JSON");
 		err = token_text(p, t, key, sizeof(key));
+		if (!err && i == MAX_KEYS)
+			err = refuse(p, "an object has more than %d keys", MAX_KEYS);
+		else if (!err && is_twice(p, seen, i, t))
+			err = refuse(p, "the key '%s' comes twice", key);
 		if (!err)
 			err = fn(p, key, t + 1, ctx);
+		if (!err)
+			seen[i] = t;
 		if (err)
 			return err;
 		t = skip(p, t + 1);
@@ -369,6 +386,7 @@ struct record {
 	const struct event_kind *k;	/* NULL: not known, has a payload */
 	struct target fields;
 	const jsmntok_t *array, *more, *payload, *size;
+	bool has_time;
 };
 
 static int set_number(struct event_parser *p, const jsmntok_t *t, uint8_t type, uint64_t scale,
@@ -395,6 +413,9 @@ static int set_record(struct event_parser *p, const char *key, const jsmntok_t *
 
 	if (strcmp(key, "kind") == 0)
 		return 0;	/* read before all others */
+	if (!strncmp(key, "ts_", 3) && r->has_time)
+		return refuse(p, "it has both ts_ns and ts_ms");
+	r->has_time |= !strncmp(key, "ts_", 3);
 	if (strcmp(key, "ts_ns") == 0)
 		return set_number(p, value, EVENT_U64, 1, &hdr->ts_ns);
 	if (strcmp(key, "ts_ms") == 0)
