@@ -119,8 +119,9 @@ void request_metrics(const struct model_view *v, const struct rec_request *r,
 
 		m.ttft_ns = between(r, P_REQ_FIRST_BYTE, P_FIRST_TOKEN_WIRE);
 		m.delivery_ns = between(r, P_FIRST_TOKEN_ENGINE, P_FIRST_TOKEN_WIRE);
-		/* parallel answers share the wire: their tokens are not one after another */
-		if (r->n <= 1 && span >= 0 && r->output.prov != PROV_NONE && r->output.n >= 2) {
+		/* Parallel answers share the wire: their tokens are not one after another. And what left all at
+		 * once (a tool call that was held back until it was whole) says nothing of a token's time. */
+		if (r->n <= 1 && span > 0 && r->output.prov != PROV_NONE && r->output.n >= 2) {
 			m.tpot_ns = span / (r->output.n - 1);
 			m.tpot_prov = weaker(r->output.prov, weaker(r->prov[P_FIRST_TOKEN_WIRE],
 								    r->prov[P_LAST_TOKEN_WIRE]));

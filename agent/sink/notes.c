@@ -12,7 +12,7 @@ const struct definition definitions[] = {
 	  "first_token_wire - req_first_byte; streamed requests that were seen from their beginning" },
 	{ "tpot",
 	  "(last_token_wire - first_token_wire) / (output_tokens - 1); streamed, one answer, "
-	  "at least 2 tokens" },
+	  "at least 2 tokens, not all in one write" },
 	{ "itl_token",
 	  "end of a step that gave a sequence output - end of the step before that did; "
 	  "one gap per step, whatever the number of tokens in it" },
@@ -240,7 +240,7 @@ static void note_capture(const struct model_view *v, const struct say *to)
 
 struct request_counts {
 	size_t late, capture_end, lost_sync, aborted_early, parallel, inferred_queue;
-	size_t compressed, no_type;
+	size_t compressed, no_type, at_once;
 	size_t streamed_unjoined, by_counts, by_order, uneven_chunks;
 	uint64_t tokens, chunks;
 };
@@ -274,6 +274,8 @@ static void count_request(const struct model_view *v, const struct rec_request *
 	c->aborted_early += r->state == REQ_ABORTED && !r->joined_late && !r->n_chunks &&
 			    request_is_streamed(r);
 	c->parallel += r->n > 1;
+	c->at_once += r->state == REQ_COMPLETE && !r->joined_late && r->n <= 1 && r->output.n > 1 &&
+		      r->n_chunks && r->at_ns[P_FIRST_TOKEN_WIRE] == r->at_ns[P_LAST_TOKEN_WIRE];
 	c->compressed += r->encoded && has_tokens && r->status < 400;
 	c->no_type += !r->encoded && r->body == TL_BODY_OTHER && r->stream > 0 && has_tokens &&
 		      !r->n_chunks && r->state == REQ_COMPLETE;
@@ -312,6 +314,9 @@ static void note_requests(const struct model_view *v, const struct summary *s,
 		    "%s for several answers at once (n > 1): no TPOT and no gaps between chunks, "
 		    "these would mix the answers",
 		    n_requests(c->parallel, "asked", "asked").text);
+	if (c->at_once)
+		say(to, "%s all tokens in one write: no TPOT",
+		    n_requests(c->at_once, "got", "got").text);
 	if (c->compressed)
 		say(to,
 		    "%s compressed answers (Content-Encoding): no token of these is seen on the wire, "

@@ -466,6 +466,9 @@ static void test_json__notes_say_what_was_not_seen(void **state)
 	r = fake_request(f, 80);
 	r->stream = 1;
 	r->body = TL_BODY_OTHER;
+	r = fake_request(f, 90);
+	fake_chunk(r, 95, TL_CHUNK_TOOL);
+	r->output = fake_count(30);
 	f->lost[0] = (struct rec_lost){ fake_ns(2000), fake_ns(2400), 1204, TL_LOST_RING, 0 };
 	f->v.n_lost = 1;
 	f->v.n_lost_events = 1204;
@@ -477,6 +480,7 @@ static void test_json__notes_say_what_was_not_seen(void **state)
 	assert_true(has_note(doc, "1 request was aborted before the first token"));
 	assert_true(has_note(doc, "1 request got compressed answers (Content-Encoding)"));
 	assert_true(has_note(doc, "1 request asked for a stream and got an answer that is none by its Content-Type"));
+	assert_true(has_note(doc, "1 request got all tokens in one write: no TPOT"));
 	assert_true(has_note(doc, "no end mark"));
 	assert_number(doc, "coverage.lost_spans.0.n", 1204);
 	assert_text(doc, "coverage.lost_spans.0.where", "ring");

@@ -130,6 +130,11 @@ static void test_metrics__tpot_needs_two_tokens_of_one_answer(void **state)
 	assert_int_equal(metrics_of(*state, r).tpot_prov, PROV_INFERRED);
 	r->n = 2;
 	assert_int_equal(metrics_of(*state, r).tpot_ns, -1);
+	/* all at once is not fast */
+	r->n = 1;
+	r->at_ns[P_FIRST_TOKEN_WIRE] = r->at_ns[P_LAST_TOKEN_WIRE];
+	assert_int_equal(metrics_of(*state, r).tpot_ns, -1);
+	assert_true(metrics_of(*state, r).ttft_ns > 0);
 }
 
 static void test_metrics__crossed_points_are_unknown(void **state)
