@@ -78,7 +78,7 @@ static __always_inline void look_at(struct frame *f, __u64 msg, __u8 *ret_flags)
  * by another of them on the same CPU. What is reserved has a constant size, so there are a few of them;
  * of what is behind the event nothing is read.
  */
-static __always_inline int send_in(const struct frame *f, struct cell *cell, __u32 len, const __u32 room)
+static __always_inline int send_in(const struct frame *f, struct cell *cell, __u64 len, const __u32 room)
 {
 	struct tl_raw_zmq *ev = bpf_ringbuf_reserve(&events, sizeof(*ev) + room + 8, 0);
 	__u64 flags = BPF_RB_NO_WAKEUP;
@@ -88,10 +88,13 @@ static __always_inline int send_in(const struct frame *f, struct cell *cell, __u
 		cell_add_lost(cell, TL_RAW_ZMQ, f->now);
 		return 0;
 	}
+	/* It is not longer, as the compiler knows; verifiers before 6.3 do not, so it must not leave this out. */
+	barrier_var(len);
 	if (len > room)
-		len = room;	/* it is not; the verifier wants to see that */
+		len = room;
 	if (len && bpf_probe_read_user(ev->data, len, (void *)f->data))
 		len = 0;
+	barrier_var(len);
 	if (len <= room)
 		__builtin_memset(ev->data + len, 0, 8);
 	size = (sizeof(*ev) + len + 7) & ~7u;
