@@ -121,7 +121,37 @@ $(B)/tests/vm/exchange: tests/vm/exchange.c
 	$(call say,LD)
 	$(Q)$(CC) -std=gnu11 -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -static -o $@ $<
 
+# ---- a machine without a GPU: stand-ins for NVIDIA's libraries, and a server that drives them ----
+SIM	:= $(B)/sim/libcuda.so.1 $(B)/sim/libcupti.so.13 $(B)/sim/libcupti.so.12 $(B)/sim/libcupti.so.11.8 \
+	   $(B)/sim/endbr/libcuda.so.1 $(B)/sim/old/libcupti.so.13 $(B)/sim/old/libcupti.so.12
+SIM_H	:= $(wildcard tests/sim/*.h)
+SIM_CC	= $(CC) -std=gnu11 $(filter-out -Wmissing-prototypes,$(WARN)) -O2 -g -D_GNU_SOURCE -fPIC \
+	  -fvisibility=hidden -shared -Wl,-soname,$(@F) -o $@ $(filter %.c,$^) -ldl -lpthread
+# Functions begin with push %rbp, as NVIDIA's do: what a uprobe costs depends on it.
+SIM_PUSH := -fcf-protection=none -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -fno-shrink-wrap \
+	    -fno-optimize-sibling-calls -fno-schedule-insns2 -fno-ipa-icf
+SIM_CUDA := $(addprefix tests/sim/,device.c driver.c streams.c) $(SIM_H)
+SIM_CUPTI := $(addprefix tests/sim/,cupti.c buffers.c) $(SIM_H)
+$(B)/sim/libcuda.so.1: $(SIM_CUDA)
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(SIM_CC) $(SIM_PUSH)
+$(B)/sim/endbr/libcuda.so.1: $(SIM_CUDA)
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(SIM_CC) -fcf-protection=full
+$(B)/sim/libcupti.so.11.8: SIM_V := 18
+$(B)/sim/libcupti.so.12: SIM_V := 28
+$(B)/sim/libcupti.so.13: SIM_V := 130001
+$(B)/sim/old/libcupti.so.12: SIM_V := 24 -DSIM_OLD
+$(B)/sim/old/libcupti.so.13: SIM_V := 130001 -DSIM_OLD
+$(filter $(B)/sim/libcupti% $(B)/sim/old/%,$(SIM)): $(SIM_CUPTI)
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(SIM_CC) -DSIM_VERSION=$(SIM_V)
+
 unit: $(UNIT)
+sim: $(SIM)
 fuzzers: $(FUZZ)
 benches: $(BENCH)
 bpftests: $(BPFTEST)
@@ -130,7 +160,7 @@ bpftests: $(BPFTEST)
 deps:
 	@tools/deps
 check: deps
-	@$(MAKE) --no-print-directory -j2 all unit fuzzers benches bpftests $(B)/tests/vm/exchange
+	@$(MAKE) --no-print-directory -j2 all unit fuzzers benches bpftests sim $(B)/tests/vm/exchange
 	@tools/check-floors
 	@tests/run
 demo: deps
@@ -145,7 +175,7 @@ install: all
 clean:
 	rm -rf $(B)
 
-.PHONY: all unit fuzzers benches bpftests deps check demo bench install clean
+.PHONY: all unit fuzzers benches bpftests sim deps check demo bench install clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
