@@ -255,6 +255,7 @@ static __always_inline void tell_runnable(struct run *run, struct task_struct *t
 {
 	struct cpu *c = run->cpu;
 	struct tl_raw_wait *w = (void *)c->wait;
+	__u64 size;
 	__u32 n = 0;
 
 	if (run->now < t->ready_ns + min_runnable_ns)
@@ -275,8 +276,10 @@ static __always_inline void tell_runnable(struct run *run, struct task_struct *t
 		.major_faults = new_faults(task, t),
 		.n_stints = n,
 	};
-	if (n <= N_STINTS && may_tell(run))
-		send_event(run->cell, &w->hdr, sizeof(*w) + n * sizeof(struct tl_stint));
+	size = w->hdr.size;
+	barrier_var(size);	/* else the verifier of 6.1 does not see the bound */
+	if (size <= sizeof(c->wait) + sizeof(c->wait_stints) && may_tell(run))
+		send_event(run->cell, &w->hdr, size);
 }
 
 static __always_inline __u64 busy_since(const struct sched_thread *t)
