@@ -3,6 +3,7 @@
 #include "source/host.h"
 
 #include "base/str.h"
+#include "source/bpf_priv.h"
 #include "source/host_priv.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ uint64_t host_now_ns(void)
 int host__open(struct src_bpf *bpf, struct host **ret)
 {
 	struct host *h = calloc(1, sizeof(*h));
+	uint64_t start_ns = host_now_ns();
 	int err = -ENOMEM;
 
 	if (!h)
@@ -39,6 +41,7 @@ int host__open(struct src_bpf *bpf, struct host **ret)
 	err = err ? err : host_bpf_open(h);
 	if (err)
 		goto fail;
+	bpf->attach_ns += host_now_ns() - start_ns;
 	*ret = h;
 	return 0;
 fail:
