@@ -18,7 +18,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 const volatile __u64 min_runnable_ns = 500000;
 const volatile __u64 min_sleep_ns = 1000000;
 const volatile __u64 min_run_ns = 5000000;
-const volatile __u64 min_code_ns = 10000000;	/* awake, before its stack is looked at */
+const volatile __u64 min_code_ns = 10000000;	/* of CPU without a sleep, before a stack is looked at */
 const volatile __u64 max_busy_ns = 1000000000;	/* what does not end is told in parts */
 const volatile __u8 has_prev_state = 1;	/* sched_switch hands over the state (since 5.18) */
 const volatile __u8 cpu_cgroup_v1 = 0;	/* which cgroup of a task is meant */
@@ -369,8 +369,10 @@ static __always_inline void switched_in(struct run *run, struct task_struct *tas
 			tell_sleep(run, task, t);
 		tell_runnable(run, task, t);
 	}
-	if (t->slept || !t->awake_ns)
+	if (t->slept || !t->awake_ns) {
 		t->awake_ns = run->now;
+		t->awake_cpu_ns = t->cpu_ns;
+	}
 	t->slept = 0;
 	t->where = ON_CPU;
 	t->on_ns = run->now;
@@ -406,13 +408,14 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 
 /* Is it the current task that wakes, and not an interrupt that came while it ran? An interrupt of user
  * space leaves a negative number; one of a system call shows if it is a call that wakes nobody. */
-static __always_inline bool is_waker(struct task_struct *by, __u8 wait)
+static __always_inline bool is_waker(struct task_struct *by, struct task_struct *task, __u8 wait)
 {
 	long nr = SYS_NR((struct pt_regs *)bpf_task_pt_regs(by));
 
 	switch (wait) {
 	case TL_WAIT_FUTEX:
-		return wakes_futex(nr);
+		/* Nobody else has a way to it; and interrupts come to whom they find. */
+		return wakes_futex(nr) && (by->tgid == task->tgid || may_follow(by->tgid));
 	case TL_WAIT_POLL: case TL_WAIT_SOCKET: case TL_WAIT_PIPE:
 		return nr >= 0;
 	default:	/* a timer, a disk, a device */
@@ -445,7 +448,7 @@ int BPF_PROG(sched_waking, struct task_struct *task)
 	}
 	by = bpf_get_current_task_btf();
 	by_tid = by->pid;
-	if (t->watch && by_tid && is_waker(by, t->wait)) {
+	if (t->watch && by_tid && is_waker(by, task, t->wait)) {
 		t->by_tgid = by->tgid;
 		t->by_tid = by_tid;
 		waker = may_follow(by->tgid) ? bpf_map_lookup_elem(&threads, &by_tid) : NULL;
@@ -472,7 +475,8 @@ int BPF_PROG(sched_migrate, struct task_struct *task, int to)
 	return 0;
 }
 
-/* The timer of each CPU. A thread that slept a moment ago is left alone. */
+/* The timer of each CPU. A thread that slept a moment ago, and one that waits for a CPU most of the time, is
+ * left alone. */
 struct stack {
 	__u64 head[sizeof(struct tl_raw_stack) / 8];
 	__u64 words[TL_RAW_STACK_WORDS];
@@ -531,9 +535,9 @@ int stack_sample(struct timer_ctx *ctx)
 	run.cpu = bpf_map_lookup_elem(&cpus, &run.cpu_nr);
 	if (!t || !run.cell || !run.cpu || !(t->watch & WATCH_CODE) || t->where != ON_CPU || !t->awake_ns)
 		return 0;
-	since = busy_since(t);
-	if (run.now < since + min_code_ns)
+	if (t->cpu_ns - t->awake_cpu_ns + run.now - t->on_ns < min_code_ns)
 		return 0;
+	since = busy_since(t);
 	send_stack(&run, task, t, since, !(cs & 3));
 	if (run.now > since + max_busy_ns) {
 		tell_run(&run, task, t);

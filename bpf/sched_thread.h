@@ -8,6 +8,7 @@ struct sched_thread {
 	__u64 on_ns, off_ns;		/* last switched in and out; 0: not seen */
 	__u64 awake_ns;			/* on a CPU, or waiting for one, since; 0: not known */
 	__u64 cpu_ns;			/* on a CPU since it is followed, up to off_ns */
+	__u64 awake_cpu_ns;		/* cpu_ns as of awake_ns */
 	__u64 ready_ns;			/* woken, or taken off its CPU while it wanted to run */
 	__u64 waking_ns;		/* last time that somebody woke it */
 	__u64 run_told_ns;		/* up to here is its running told */

@@ -96,17 +96,39 @@ int host__add(struct host *h, const struct host_process *p)
 
 /* ---- events ---- */
 
+/* Whoever let go did not have to wake this thread if it was awake just then. A thread of the process that
+ * did not sleep meanwhile is the one it waited for, by all that shows. */
+static void guess_holder(struct host *h, struct tl_thread_span *s)
+{
+	const struct thread *by;
+	uint64_t ns;
+	uint32_t tid = host_stack_busy(h, s->hdr.tgid, s->hdr.tid, s->since_ns, s->hdr.ts_ns, &ns);
+
+	if (!tid)
+		return;
+	by = map__get(h->threads, tid);
+	s->hdr.flags |= TL_F_GUESS;
+	s->by_tgid = s->hdr.tgid;
+	s->by_tid = tid;
+	s->by_ns = ns;
+	if (by)
+		memcpy(s->by_name, by->comm, sizeof(s->by_name));
+}
+
 /*
  * A wait that timeouts cut into pieces, as that for Python's lock is, belongs to the thread that ends it. The
  * pieces are held back until that is known. If nothing but a moment lies between two, they are one; others
  * may have had the CPU in between.
  */
-static int release_held(struct thread *t, const struct emit *out)
+static int release_held(struct host *h, struct thread *t, const struct emit *out)
 {
 	int err = 0;
 
-	for (size_t i = 0; i < t->held.n && !err; i++)
+	for (size_t i = 0; i < t->held.n && !err; i++) {
+		if (!t->held.v[i].by_tid)
+			guess_holder(h, &t->held.v[i]);
 		err = emit(out, &t->held.v[i].hdr);
+	}
 	t->held.n = 0;
 	return err;
 }
@@ -127,7 +149,7 @@ static void name_held(struct thread *t, const struct tl_thread_span *last)
 	}
 }
 
-static int hold(struct thread *t, const struct tl_thread_span *span, const struct emit *out)
+static int hold(struct host *h, struct thread *t, const struct tl_thread_span *span, const struct emit *out)
 {
 	struct tl_thread_span *last = t->held.n ? &t->held.v[t->held.n - 1] : NULL;
 	uint64_t gap_ns = last ? span->since_ns - last->hdr.ts_ns : 0;
@@ -138,7 +160,7 @@ static int hold(struct thread *t, const struct tl_thread_span *span, const struc
 		return 0;
 	}
 	if (last && (gap_ns > max_gap_ns || t->held.n == MAX_HELD))
-		err = release_held(t, out);
+		err = release_held(h, t, out);
 	last = vec_push(&t->held, MAX_HELD);
 	if (!last)
 		return err ? err : emit(out, &span->hdr);
@@ -146,7 +168,7 @@ static int hold(struct thread *t, const struct tl_thread_span *span, const struc
 	return err;
 }
 
-static int on_sleep(struct thread *t, const struct tl_thread_span *span, const struct emit *out)
+static int on_sleep(struct host *h, struct thread *t, const struct tl_thread_span *span, const struct emit *out)
 {
 	struct tl_thread_span cut = *span;
 	int err;
@@ -154,14 +176,14 @@ static int on_sleep(struct thread *t, const struct tl_thread_span *span, const s
 	if (cut.by_ns > cut.hdr.ts_ns - cut.since_ns)
 		cut.by_ns = cut.hdr.ts_ns - cut.since_ns;
 	if (span->wait != TL_WAIT_FUTEX) {
-		err = release_held(t, out);
+		err = release_held(h, t, out);
 		return err ? err : emit(out, &cut.hdr);
 	}
-	err = hold(t, &cut, out);
+	err = hold(h, t, &cut, out);
 	if (err || !span->by_tid)
 		return err;
 	name_held(t, span);
-	return release_held(t, out);
+	return release_held(h, t, out);
 }
 
 /* ---- who had the CPU ---- */
@@ -234,9 +256,9 @@ static int on_span(struct host *h, const struct tl_thread_span *span, const stru
 	if (err)
 		return err;
 	if (span->state == TL_SPAN_SLEEP)
-		return on_sleep(t, span, out);
+		return on_sleep(h, t, span, out);
 	/* It ran for long: it has what it waited for. */
-	err = span->state == TL_SPAN_RUN ? release_held(t, out) : 0;
+	err = span->state == TL_SPAN_RUN ? release_held(h, t, out) : 0;
 	return err ? err : emit(out, &span->hdr);
 }
 
@@ -309,7 +331,7 @@ static int release_old(struct host *h, uint64_t until_ns, const struct emit *out
 
 	for (struct thread *t = map__oldest(h->threads, NULL); t && !err; t = map__newer(h->threads, t, NULL)) {
 		if (t->held.n && t->held.v[t->held.n - 1].hdr.ts_ns < until_ns)
-			err = release_held(t, out);
+			err = release_held(h, t, out);
 	}
 	return err;
 }

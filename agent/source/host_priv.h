@@ -81,6 +81,10 @@ void host_stack_close(struct host *h);
 int host_stack_take(struct host *h, const struct tl_raw_stack *ev, const struct emit *out);
 
 void host_stack_forget(struct process *p);
+/* The thread of a process, other than `tid`, that did not sleep for most of a span: its id, 0: none; and for
+ * how long. */
+uint32_t host_stack_busy(const struct host *h, uint32_t tgid, uint32_t tid, uint64_t since_ns, uint64_t end_ns,
+			 uint64_t *ret_ns);
 
 /* host_cgroup.c */
 int host_cgroup_open(struct host *h);

@@ -28,7 +28,8 @@ struct code {
 	char frame[64];
 };
 struct run {			/* of one thread */
-	uint64_t since_ns;
+	uint64_t since_ns, end_ns;	/* end 0: under way */
+	uint32_t tgid;
 	uint64_t python_ns;	/* when its frames of Python were last read */
 	struct code python;	/* and what they said; n 0: nothing */
 	uint16_t n;		/* samples */
@@ -252,9 +253,9 @@ static int tell(struct host *h, const struct tl_raw_stack *end, const struct emi
 	if (!at)
 		return 0;
 	r = *at;
-	map__del(h->runs, end->hdr.tid);
-	if (r.since_ns != end->busy_since_ns)
+	if (r.since_ns != end->busy_since_ns || r.end_ns)
 		return 0;
+	at->end_ns = end->hdr.ts_ns;
 	drop_nameless(&r);
 	t = host_thread(h, end->hdr.tgid, end->hdr.tid);
 	for (size_t i = 0; i < r.n_codes && !err; i++) {
@@ -276,6 +277,31 @@ static int tell(struct host *h, const struct tl_raw_stack *end, const struct emi
 	return err;
 }
 
+static bool is_over(void *ctx, uint64_t tid, void *value)
+{
+	(void)ctx, (void)tid;
+	return ((const struct run *)value)->end_ns;
+}
+
+uint32_t host_stack_busy(const struct host *h, uint32_t tgid, uint32_t tid, uint64_t since_ns, uint64_t end_ns,
+			 uint64_t *ret_ns)
+{
+	uint64_t key, best_ns = (end_ns - since_ns) / 2;
+	uint32_t best = 0;
+
+	for (struct run *r = map__oldest(h->runs, &key); r; r = map__newer(h->runs, r, &key)) {
+		uint64_t from = r->since_ns > since_ns ? r->since_ns : since_ns;
+		uint64_t to = r->end_ns && r->end_ns < end_ns ? r->end_ns : end_ns;
+
+		if (r->tgid != tgid || key == tid || to <= from || to - from <= best_ns)
+			continue;
+		best_ns = to - from;
+		best = key;
+	}
+	*ret_ns = best_ns;
+	return best;
+}
+
 int host_stack_take(struct host *h, const struct tl_raw_stack *ev, const struct emit *out)
 {
 	struct process *p = map__get(h->processes, ev->hdr.tgid);
@@ -291,11 +317,13 @@ int host_stack_take(struct host *h, const struct tl_raw_stack *ev, const struct 
 		p->images = images__new(p->tgid, h->files);
 	if (!p->images)
 		return -ENOMEM;
+	if (map__is_full(h->runs))
+		map__sweep(h->runs, is_over, NULL);
 	r = map__put(h->runs, ev->hdr.tid, NULL);
 	if (!r)
 		return 0;	/* full: this run has fewer samples */
 	if (r->since_ns != ev->busy_since_ns)
-		*r = (struct run){ .since_ns = ev->busy_since_ns };
+		*r = (struct run){ .since_ns = ev->busy_since_ns, .tgid = ev->hdr.tgid };
 	c = judge(p->images, ev, now_ns);
 	if (c.code == CODE_USUAL && (!strcmp(p->role, "api") || !strcmp(p->role, "front")))
 		c.code = TL_CODE_OTHER;		/* there it is not */
