@@ -273,8 +273,10 @@ static void cut_visit(struct walk *w, size_t visit, size_t place)
 	const struct preempt_root *root = NULL;
 	struct step_span at = step_index__span(ix, own->step);
 
-	if (visit && parked_before(w->b, w->seq, visit, &root))
+	if (visit && parked_before(w->b, w->seq, visit, &root)) {
 		cut_parked(w, root, at.t0_ns);
+		place = own_place;
+	}
 	w->skips = w->b->turns[w->b->v.seqs[w->seq].engine].skipped;
 	for (; place < own_place; place++) {
 		uint32_t step = ix->order[place];

@@ -122,6 +122,12 @@ static void add_member(struct blame *b, struct gap *g, enum mechanism m, uint64_
 		if (p && p->prov > prov)
 			prov = (enum provenance)p->prov;
 	}
+	/* of parallel answers one computes the prompt of all: nobody slows himself */
+	if (who.type == WHO_REQUEST && who.id == g->request) {
+		who = nobody;
+		if (m == MECH_PREFILL)
+			m = MECH_OWN_PREFILL;
+	}
 	gap_add(g, m, prov, ns, &who, &root);
 }
 

@@ -28,7 +28,7 @@ static int add_holder(struct blame *b, const struct walk *w, uint64_t until_ns, 
 	struct loss life = life_of(b, seq);
 	uint64_t from = most(life.since_ns, w->at_ns), until = least(life.until_ns, until_ns);
 
-	if (seq == w->seq || until <= from)
+	if (seq == w->seq || until <= from || b->v.seqs[seq].req == w->g->request + 1)
 		return 0;
 	if (blame_room(&b->holders, &b->cap_holders, *n + 1, sizeof(*b->holders)))
 		return -1;

@@ -129,6 +129,22 @@ static void test_blame__parallel_answers(void **state)
 	assert_int_equal(t->gaps[37].seq, 2);
 }
 
+static void test_blame__nobody_slows_himself(void **state)
+{
+	struct told *t = *state;
+	struct fake *f = t->f;
+	double at = run(f, begin(f, 1), 20, 20, 1);
+	uint32_t second = fake_seq(f, &f->reqs[0], 7);
+
+	f->reqs[0].n = 2;
+	fake_step(f, at, at + 120);
+	decode(f, 0, at + 120);
+	fake_member(f, second, 'P', 500);
+	explain(t, 0);
+	assert_int_equal(part(&t->gaps[20], MECH_OWN_PREFILL)->ns, MS(100));
+	assert_null(odd(t, 0));
+}
+
 static void test_blame__stream_without_steps(void **state)
 {
 	struct told *t = *state;
@@ -305,6 +321,7 @@ int main(void)
 		T(test_blame__usual_delivery_is_no_gap), T(test_blame__late_write),
 		T(test_blame__served_one_after_the_other), T(test_blame__written_many_at_once),
 		T(test_blame__not_streamed), T(test_blame__parallel_answers),
+		T(test_blame__nobody_slows_himself),
 		T(test_blame__stream_without_steps), T(test_blame__tokens_of_drafts),
 		T(test_blame__ttft_of_long_prompt), T(test_blame__queue_behind_slot_holder),
 		T(test_blame__queue_behind_those_that_run), T(test_blame__steps_planned_ahead), T(test_blame__shared_prefill),
