@@ -18,7 +18,11 @@
  * A sequence that fits no request stays alone: nothing is ever guessed without saying so.
  */
 
-enum { MAX_DELIVERY_NS = 2000000000 };	/* a token leaves the socket within 2 s, or counts decide nothing */
+enum {
+	MAX_DELIVERY_NS = 2000000000,	/* a token leaves the socket within 2 s, or counts decide nothing */
+	MAX_TRIED = 1 << 23,	/* requests with sequences, in all: half a second ... */
+	MIN_TRIED = 64,		/* ... and of one request at least so many of each kind */
+};
 
 int join_request(struct model *m, uint32_t req_index, uint32_t seq_index, enum join_method method,
 		 unsigned confidence_pct, unsigned rivals)
@@ -145,6 +149,7 @@ static uint64_t misfit(const struct model *m, const struct rec_request *r, const
 struct pair {
 	uint64_t misfit_ns;
 	uint32_t req, seq;
+	uint32_t rival;		/* index + 1 of the next best pair with one of the two, 0: none */
 };
 
 static int by_misfit(const void *a, const void *b)
@@ -170,18 +175,19 @@ struct pairs {
 	uint16_t *of_req, *of_seq;	/* how many pairs each is in; saturating */
 };
 
-/* Sequences without a request: those whose start was seen, by their start, and the others. */
+/* Sequences without a request by their begin: those whose start was seen, and the others. */
 struct loose {
-	struct { uint64_t begin_ns; uint32_t seq; } *timed;
-	uint32_t *late;
+	struct loose_seq { uint64_t begin_ns; uint32_t seq; } *timed, *late;
 	size_t n_timed, n_late;
 };
 
 static int by_begin(const void *a, const void *b)
 {
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+	const struct loose_seq *x = a, *y = b;
 
-	return x < y ? -1 : x > y;
+	if (x->begin_ns != y->begin_ns)
+		return x->begin_ns < y->begin_ns ? -1 : 1;
+	return x->seq < y->seq ? -1 : x->seq > y->seq;
 }
 
 static int find_loose(const struct model *m, struct loose *l)
@@ -192,18 +198,19 @@ static int find_loose(const struct model *m, struct loose *l)
 		return -ENOMEM;
 	for (uint32_t j = 0; j < m->v.n_seqs; j++) {
 		const struct rec_sequence *q = &m->seqs[j];
+		struct loose_seq one = { q->begin_ns, j };
 
 		if (q->req || !q->n_visits)
 			continue;
-		if (q->joined_late) {
-			l->late[l->n_late++] = j;
-			continue;
-		}
-		l->timed[l->n_timed].begin_ns = q->begin_ns;
-		l->timed[l->n_timed++].seq = j;
+		if (q->joined_late)
+			l->late[l->n_late++] = one;
+		else
+			l->timed[l->n_timed++] = one;
 	}
 	if (l->n_timed)
 		qsort(l->timed, l->n_timed, sizeof(*l->timed), by_begin);
+	if (l->n_late)
+		qsort(l->late, l->n_late, sizeof(*l->late), by_begin);
 	return 0;
 }
 
@@ -215,20 +222,21 @@ static int add_pair(struct model *m, struct pairs *ps, uint32_t req, uint32_t se
 		return 0;
 	if (GROW(ps->p, ps->cap, ps->n))
 		return -ENOMEM;
-	ps->p[ps->n++] = (struct pair){ cost, req, seq };
+	ps->p[ps->n++] = (struct pair){ .misfit_ns = cost, .req = req, .seq = seq };
 	ps->of_req[req] += ps->of_req[req] < UINT16_MAX;
 	ps->of_seq[seq] += ps->of_seq[seq] < UINT16_MAX;
 	return 0;
 }
 
-static size_t first_from(const struct loose *l, uint64_t ns)
+/* The first of `n` that begins at `ns` or later. */
+static size_t first_from(const struct loose_seq *v, size_t n, uint64_t ns)
 {
-	size_t lo = 0, hi = l->n_timed;
+	size_t lo = 0, hi = n;
 
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
 
-		if (l->timed[mid].begin_ns < ns)
+		if (v[mid].begin_ns < ns)
 			lo = mid + 1;
 		else
 			hi = mid;
@@ -236,25 +244,40 @@ static size_t first_from(const struct loose *l, uint64_t ns)
 	return lo;
 }
 
+/* Looks at up to `max` sequences of each kind that may be of this request: those whose start was seen from
+ * the request's start on, the others back from its end. */
+static int collect_of(struct model *m, struct pairs *ps, const struct loose *l, uint32_t req, size_t max)
+{
+	const struct rec_request *r = &m->requests[req];
+	uint64_t end = request_end(r);
+	size_t first = first_from(l->timed, l->n_timed, request_start(r));
+	size_t last = end == UINT64_MAX ? l->n_timed : first_from(l->timed, l->n_timed, end + 1);
+	size_t late = end == UINT64_MAX ? l->n_late : first_from(l->late, l->n_late, end + 1);
+	size_t n = last > first ? last - first : 0, n_late = late < max ? late : max;
+	int err = 0;
+
+	m->v.n_joins_not_tried += (n > max ? n - max : 0) + late - n_late;
+	for (size_t k = 0; k < n && k < max && !err; k++)
+		err = add_pair(m, ps, req, l->timed[first + k].seq);
+	for (size_t k = late - n_late; k < late && !err; k++)
+		err = add_pair(m, ps, req, l->late[k].seq);
+	return err;
+}
+
+/* Each request with each sequence is too much where thousands are apart: only with those nearest in time. */
 static int collect(struct model *m, struct pairs *ps)
 {
 	struct loose l = { 0 };
+	size_t n_wanting = 0, max;
 	int err = find_loose(m, &l);
 
-	for (uint32_t i = 0; i < m->v.n_requests && !err; i++) {
-		const struct rec_request *r = &m->requests[i];
-		uint64_t end = request_end(r);
-
-		if (!wants_sequence(r))
-			continue;
-		for (size_t k = first_from(&l, request_start(r)); k < l.n_timed && !err; k++) {
-			if (l.timed[k].begin_ns > end)
-				break;
-			err = add_pair(m, ps, i, l.timed[k].seq);
-		}
-		for (size_t k = 0; k < l.n_late && !err; k++)
-			err = add_pair(m, ps, i, l.late[k]);
-	}
+	for (size_t i = 0; i < m->v.n_requests; i++)
+		n_wanting += wants_sequence(&m->requests[i]);
+	max = n_wanting ? MAX_TRIED / n_wanting : 0;
+	max = max < MIN_TRIED ? MIN_TRIED : max;
+	for (uint32_t i = 0; i < m->v.n_requests && !err; i++)
+		if (wants_sequence(&m->requests[i]))
+			err = collect_of(m, ps, &l, i, max);
 	free(l.timed);
 	free(l.late);
 	return err;
@@ -267,33 +290,46 @@ static unsigned rivals_of(const struct pairs *ps, const struct pair *p)
 	return (a > b ? a : b) - 1;
 }
 
+/* The next best pairing of either side of each. */
+static int find_rivals(const struct model *m, struct pairs *ps)
+{
+	uint32_t *of_req = calloc(m->v.n_requests, sizeof(*of_req));
+	uint32_t *of_seq = calloc(m->v.n_seqs, sizeof(*of_seq));
+	bool ok = of_req && of_seq;
+
+	for (size_t i = ps->n; i-- > 0 && ok;) {
+		struct pair *p = &ps->p[i];
+		uint32_t a = of_req[p->req], b = of_seq[p->seq];
+
+		p->rival = !a || (b && b < a) ? b : a;
+		of_req[p->req] = of_seq[p->seq] = i + 1;
+	}
+	free(of_req);
+	free(of_seq);
+	return ok ? 0 : -ENOMEM;
+}
+
 /* Best pairs first. The confidence of a contested one falls with the rivals' nearness. */
 static int assign(struct model *m, struct pairs *ps)
 {
-	if (ps->n)
-		qsort(ps->p, ps->n, sizeof(*ps->p), by_misfit);
-	for (size_t i = 0; i < ps->n; i++) {
+	int err;
+
+	if (!ps->n)
+		return 0;
+	qsort(ps->p, ps->n, sizeof(*ps->p), by_misfit);
+	err = find_rivals(m, ps);
+	for (size_t i = 0; i < ps->n && !err; i++) {
 		const struct pair *p = &ps->p[i];
 		unsigned rivals = rivals_of(ps, p), confidence = 99;
-		int err;
 
 		if (m->requests[p->req].n_seqs || m->seqs[p->seq].req)
 			continue;
-		for (size_t k = i + 1; rivals && k < ps->n; k++) {
-			const struct pair *o = &ps->p[k];
-
-			if (o->req != p->req && o->seq != p->seq)
-				continue;
-			/* The next best pairing of either side: equal is a coin toss. */
-			confidence = 95 - 45.0 * (p->misfit_ns + 1) / (o->misfit_ns + 1);
-			break;
-		}
+		if (rivals && p->rival)	/* equal is a coin toss */
+			confidence = 95 - 45.0 * (p->misfit_ns + 1) / (ps->p[p->rival - 1].misfit_ns + 1);
 		err = join_request(m, p->req, p->seq, rivals ? JOIN_ORDER : JOIN_COUNTS, confidence,
 				   rivals);
-		if (err)
-			return err;
 	}
-	return 0;
+	return err;
 }
 
 int join_rest(struct model *m)

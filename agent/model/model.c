@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_ENGINES = 1 << 20 };	/* processes of one recording */
+
 const char *const point_names[N_POINTS] = {
 	"conn_open", "req_first_byte", "req_last_byte", "submit", "queued", "scheduled",
 	"prefill_start", "first_token_engine", "headers", "first_chunk", "first_token_wire",
@@ -54,6 +56,11 @@ struct model *model__new(const struct model_opts *opts)
 		m->opts.max_requests = 1000000;
 	if (!m->opts.max_steps)
 		m->opts.max_steps = 20000000;
+	m->engine_of = map__new(sizeof(uint32_t), MAX_ENGINES);
+	if (!m->engine_of) {
+		free(m);
+		return NULL;
+	}
 	return m;
 }
 
@@ -78,6 +85,7 @@ void model__free(struct model *m)
 	free(m->members);
 	free(m->engines);
 	free(m->engine_states);
+	map__free(m->engine_of);
 	free(m->lost);
 	free(m->by_number);
 	free(m->last_of_conn);
@@ -90,17 +98,20 @@ void model__free(struct model *m)
 
 struct rec_engine *model_engine(struct model *m, uint32_t tgid, uint32_t *ret_index)
 {
+	uint32_t *at = map__get(m->engine_of, tgid);
 	struct rec_engine *e;
 
-	/* Newest first: a pid that was used again belongs to its last owner. */
-	for (size_t i = m->v.n_engines; i-- > 0;)
-		if (m->engines[i].e.hdr.tgid == tgid) {
-			*ret_index = i;
-			return &m->engines[i];
-		}
+	if (at) {
+		*ret_index = *at;
+		return &m->engines[*at];
+	}
 	if (GROW(m->engines, m->cap_engines, m->v.n_engines) ||
 	    GROW(m->engine_states, m->cap_engine_states, m->v.n_engines))
 		return NULL;
+	at = map__put(m->engine_of, tgid, NULL);
+	if (!at)
+		return NULL;
+	*at = m->v.n_engines;
 	e = &m->engines[m->v.n_engines];
 	memset(e, 0, sizeof(*e));
 	memset(&m->engine_states[m->v.n_engines], 0, sizeof(m->engine_states[0]));
@@ -119,6 +130,7 @@ static int on_engine(struct model *m, const struct tl_engine *ev)
 	if (e->e.start_ns && e->e.start_ns != ev->start_ns) {
 		/* The pid was used again: keep the old process apart. */
 		e->e.hdr.tgid = 0;
+		map__del(m->engine_of, ev->hdr.tgid);
 		e = model_engine(m, ev->hdr.tgid, &index);
 		if (!e)
 			return -ENOMEM;
@@ -129,16 +141,12 @@ static int on_engine(struct model *m, const struct tl_engine *ev)
 
 static void on_proc(struct model *m, const struct tl_proc *ev)
 {
-	for (size_t i = 0; i < m->v.n_engines; i++) {
-		struct rec_engine *e = &m->engines[i];
+	const uint32_t *at = map__get(m->engine_of, ev->hdr.tgid);
 
-		if (e->e.hdr.tgid != ev->hdr.tgid)
-			continue;
-		if (ev->what == TL_PROC_EXIT)
-			e->exit_ns = ev->hdr.ts_ns;
-		else if (ev->what == TL_PROC_IO_URING)
-			e->io_uring = true;
-	}
+	if (at && ev->what == TL_PROC_EXIT)
+		m->engines[*at].exit_ns = ev->hdr.ts_ns;
+	else if (at && ev->what == TL_PROC_IO_URING)
+		m->engines[*at].io_uring = true;
 }
 
 static int on_lost(struct model *m, const struct tl_lost *ev)

@@ -45,6 +45,7 @@ struct model_view {
 	uint64_t n_lost_events;		/* sum over `lost` */
 	uint64_t n_unknown;		/* events of kinds that we do not know */
 	uint64_t n_requests_not_kept, n_steps_not_kept;
+	uint64_t n_joins_not_tried;	/* requests and sequences that were not looked at together: too many */
 	uint64_t n_other_requests;	/* /health, /metrics ...: not listed, counted */
 	uint64_t n_conns_open, n_conns;
 };

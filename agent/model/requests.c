@@ -31,12 +31,12 @@ struct rec_request *request_find(struct model *m, uint32_t req)
 
 static struct rec_request *embryo_find(struct model *m, uint32_t req)
 {
-	if (req >= m->n_by_number || m->by_number[req] != REQ_EMBRYO)
+	size_t i;
+
+	if (req >= m->n_by_number || m->by_number[req] < REQ_EMBRYO)
 		return NULL;
-	for (size_t i = 0; i < m->n_embryos; i++)
-		if (m->embryos[i].req == req)
-			return &m->embryos[i];
-	return NULL;
+	i = m->by_number[req] - REQ_EMBRYO;
+	return i < m->n_embryos && m->embryos[i].req == req ? &m->embryos[i] : NULL;
 }
 
 /* Numbers run from 1, and each takes an event: one far above their number is damaged. Without this a few
@@ -110,7 +110,11 @@ static int keep(struct model *m, const struct rec_request *r)
 
 static void drop_embryo(struct model *m, struct rec_request *r)
 {
-	*r = m->embryos[--m->n_embryos];
+	const struct rec_request *last = &m->embryos[--m->n_embryos];
+
+	if (last->req < m->n_by_number && m->by_number[last->req] == REQ_EMBRYO + m->n_embryos)
+		m->by_number[last->req] = REQ_EMBRYO + (r - m->embryos);
+	*r = *last;
 }
 
 /* The request of an event that only exchanges with an LLM have: an embryo grows up. */
@@ -159,7 +163,7 @@ int request_on_begin(struct model *m, const struct tl_req_begin *e)
 	if (GROW(m->embryos, m->cap_embryos, m->n_embryos))
 		return -ENOMEM;
 	m->embryos[m->n_embryos++] = r;
-	return set_number(m, r.req, REQ_EMBRYO);
+	return set_number(m, r.req, REQ_EMBRYO + m->n_embryos - 1);
 }
 
 int request_on_facts(struct model *m, const struct tl_req_facts *e)

@@ -3,12 +3,13 @@
 #ifndef TL_MODEL_STATE_H
 #define TL_MODEL_STATE_H
 
+#include "base/map.h"
 #include "model/evidence.h"
 #include "model/model.h"
 
-/* Where a request number leads. */
+/* Where a request number leads; from REQ_EMBRYO on, to an embryo. */
 enum { REQ_NOWHERE = 0, REQ_IS_OTHER = UINT32_MAX, REQ_NOT_KEPT = UINT32_MAX - 1,
-       REQ_EMBRYO = UINT32_MAX - 2 };
+       REQ_EMBRYO = 3u << 30 };
 
 /* What the model knows of one slot of one engine. */
 struct slot_state {
@@ -43,6 +44,7 @@ struct model {
 	size_t cap_members;
 	struct rec_engine *engines;
 	struct engine_state *engine_states;
+	struct map *engine_of;		/* tgid -> index of the engine that has it now */
 	size_t cap_engines, cap_engine_states;
 	struct rec_lost *lost;
 	size_t cap_lost;
@@ -51,7 +53,7 @@ struct model {
 
 	struct evidence evidence;
 
-	uint32_t *by_number;	/* request number -> index + 1, or one of REQ_* */
+	uint32_t *by_number;	/* request number -> index + 1, or one of REQ_*, or that + an index */
 	size_t n_by_number, cap_by_number;
 	uint32_t *last_of_conn;	/* connection number -> index + 1 of its last request */
 	size_t n_last_of_conn, cap_last_of_conn;

@@ -205,6 +205,12 @@ static void note_losses(const struct model_view *v, const struct summary *s, con
 	if (v->n_requests_not_kept)
 		say(to, "%" PRIu64 " requests beyond the limit of %zu are counted only",
 		    v->n_requests_not_kept, v->n_requests);
+	if (v->n_joins_not_tried)
+		say(to,
+		    "%" PRIu64
+		    " times a request and a sequence of the engine were not compared, as there are too "
+		    "many of both: some may not have found each other",
+		    v->n_joins_not_tried);
 	if (v->n_steps_not_kept)
 		say(to, "%" PRIu64 " steps beyond the limit of %zu are counted only",
 		    v->n_steps_not_kept, v->n_steps);
