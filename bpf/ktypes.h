@@ -81,6 +81,7 @@ struct task_struct {
 	int exit_code;
 	unsigned int __state;
 	char comm[16];
+	unsigned int in_iowait : 1;
 	unsigned long maj_flt;
 	struct css_set *cgroups;
 	struct task_struct *group_leader;

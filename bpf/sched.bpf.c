@@ -27,7 +27,7 @@ enum {
 	MAX_THREADS = 16384,
 	N_STINTS = TL_RAW_MAX_STINTS,
 	SPANS_PER_SECOND = 4000,	/* of a CPU: the ring holds the wire, too */
-	TASK_RUNNING = 0, TASK_UNINTERRUPTIBLE = 2, TASK_DEAD = 0x80, TASK_NOLOAD = 0x400,
+	TASK_RUNNING = 0, TASK_UNINTERRUPTIBLE = 2, TASK_DEAD = 0x80,
 	WAKE_SLACK_NS = 20000,
 	REJOIN_NS = 200000,
 };
@@ -315,6 +315,17 @@ static __always_inline void tell_codes(struct run *run, struct task_struct *task
 
 /* ---- programs ---- */
 
+/* What for? In an exception, not in a system call: for a page; or for a lock, if others change the maps of
+ * the process meanwhile. */
+static __always_inline void look_at_sleep(struct task_struct *task, struct sched_thread *t, __u32 state)
+{
+	long nr = SYS_NR((struct pt_regs *)bpf_task_pt_regs(task));
+	bool disk = BPF_CORE_READ_BITFIELD_PROBED(task, in_iowait);
+
+	t->fault = nr == -1 && (disk || !(state & TASK_UNINTERRUPTIBLE));
+	t->wait = t->fault || disk ? TL_WAIT_DISK : wait_of_syscall(nr);
+}
+
 static __always_inline void switched_out(struct run *run, struct task_struct *task, __u32 state)
 {
 	struct sched_thread *t = thread_of(task, run->now);
@@ -344,13 +355,10 @@ static __always_inline void switched_out(struct run *run, struct task_struct *ta
 	}
 	t->where = ASLEEP;
 	t->by_tid = 0;
-	if (t->watch || (state & TASK_UNINTERRUPTIBLE)) {
-		long nr = SYS_NR((struct pt_regs *)bpf_task_pt_regs(task));
-
-		t->fault = nr == -1;	/* in an exception, not in a system call */
-		t->wait = t->fault || ((state & TASK_UNINTERRUPTIBLE) && !(state & TASK_NOLOAD))
-			  ? TL_WAIT_DISK : wait_of_syscall(nr);
-	}
+	t->fault = 0;
+	t->wait = TL_WAIT_OTHER;
+	if (t->watch || (state & TASK_UNINTERRUPTIBLE))
+		look_at_sleep(task, t, state);
 }
 
 static __always_inline void switched_in(struct run *run, struct task_struct *task)

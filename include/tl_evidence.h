@@ -36,7 +36,7 @@ enum tl_span_state {		/* append only */
 };
 enum tl_wait {			/* what a sleep was for; append only */
 	TL_WAIT_OTHER = 0, TL_WAIT_FUTEX = 1, TL_WAIT_POLL = 2, TL_WAIT_SOCKET = 3, TL_WAIT_GPU = 4,
-	TL_WAIT_DISK = 5,	/* uninterruptible: page in, file */
+	TL_WAIT_DISK = 5,	/* page in, file */
 	TL_WAIT_PIPE = 6,
 };
 enum tl_span_flag { TL_SPAN_IDLE_CPU = 1, TL_SPAN_MIGRATED = 2 };	/* in tl_hdr.flags */
