@@ -140,7 +140,7 @@ struct tl_send_blocked {	/* the peer took less than was written: a slow reader *
 
 enum tl_delivered_by { TL_BY_ACK = 1, TL_BY_PROXY = 2, TL_BY_CLIENT = 3 };	/* who says so */
 /* PROXY: one event for each write to its client that ends a chunk, when it left. TL_F_GUESS: the request is told by
- * connection, length and order, not by the answer's id. One that compresses says only that it handed on all. */
+ * connection, length and order, not by the answer's id. Of one that compresses with anything but gzip only that it handed on all. */
 struct tl_delivered {		/* an answer reached a place behind the engine's socket */
 	struct tl_hdr hdr;	/* ts_ns: when. PROXY: tgid */
 	__u32 req;

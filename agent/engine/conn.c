@@ -121,17 +121,13 @@ static const struct http1_fns out_fns = { NULL, out_head, out_body, out_gap, out
 
 /* ---- life ---- */
 
-void conn_free(struct conn *c)
+void conn_free(struct wire *w, struct conn *c)
 {
 	while (c->first) {
 		struct exchange *x = c->first;
 
 		c->first = x->next;
-		cutbuf__free(&x->text);
-		sse__free(x->sse);
-		free(x->last);
-		free(x->head);
-		free(x);
+		exchange_free(w, x);
 	}
 	http1__free(c->in);
 	http1__free(c->out);
@@ -178,7 +174,7 @@ void conn_close(struct wire *w, struct conn *c, uint64_t ns)
 	map__del(w->conns, c->sock);
 	w->stats.conns_now--;
 	conn_set_left(w, c, false);
-	conn_free(c);
+	conn_free(w, c);
 }
 
 void conn_set_left(struct wire *w, struct conn *c, bool left)
@@ -214,7 +210,7 @@ struct conn *conn_new(struct wire *w, uint64_t sock, uint32_t tgid)
 			w->stats.refused++;
 		else
 			w->err = -ENOMEM;
-		conn_free(c);
+		conn_free(w, c);
 		return NULL;
 	}
 	*p = c;

@@ -136,10 +136,24 @@ void exchange_request_done(struct wire *w, struct conn *c, struct exchange *x)
 	say_facts(w, c, x, 0, w->now_ns);
 }
 
+/* Compressed, as a middleware or a proxy does it: a chunk is there once the client can tell what it is. */
+static bool can_gunzip(struct wire *w, struct exchange *x, const struct http1_head *head)
+{
+	if (!head->gzip || head->body == TL_BODY_OTHER || (x->api == TL_API_OTHER && !x->joined) ||
+	    w->n_gunzips == MAX_GUNZIPS)
+		return false;
+	x->gunzip = gunzip__new();
+	if (!x->gunzip)
+		w->err = -ENOMEM;
+	w->n_gunzips += x->gunzip != NULL;
+	return x->gunzip;
+}
+
 void exchange_response_head(struct wire *w, struct conn *c, struct exchange *x,
 			    const struct http1_head *head)
 {
-	uint32_t flags = head->encoded && head->body != TL_BODY_NONE ? TL_RESP_ENCODED : 0;
+	bool encoded = head->encoded && head->body != TL_BODY_NONE && !can_gunzip(w, x, head);
+	uint32_t flags = encoded ? TL_RESP_ENCODED : 0;
 	struct tl_resp_begin ev = {
 		.hdr = HDR(tl_resp_begin, TL_RESP_BEGIN, flags, c, w->tid, w->now_ns),
 		.req = x->req, .status = head->status, .body = head->body,
@@ -149,7 +163,7 @@ void exchange_response_head(struct wire *w, struct conn *c, struct exchange *x,
 	if (x->head && (head->status >= 400 || head->body != TL_BODY_SSE))
 		say_facts(w, c, x, TL_FACTS_UNREAD, w->now_ns);
 	x->status = head->status;
-	x->body = head->encoded ? TL_BODY_OTHER : head->body;
+	x->body = encoded ? TL_BODY_OTHER : head->body;
 	wire_emit(w, &ev.hdr);
 }
 
@@ -228,13 +242,12 @@ static void on_sse(void *ctx, const struct sse_event *e)
 		on_chunk(w, w->c, w->c->first, e->event, &data);
 }
 
-void exchange_response_body(struct wire *w, struct conn *c, struct exchange *x, const char *data,
-			    size_t len)
+/* Of the answer at hand, as the client reads it. */
+static void read_body_bytes(void *ctx, const char *data, size_t len)
 {
-	if (c->peer_eof_ns && w->now_ns != x->behind_eof_ns && x->n_behind_eof < UINT8_MAX) {
-		x->behind_eof_ns = w->now_ns;
-		x->n_behind_eof++;
-	}
+	struct wire *w = ctx;
+	struct exchange *x = w->c->first;
+
 	switch (x->body) {
 	case TL_BODY_SSE:
 	case TL_BODY_JSONL:
@@ -252,11 +265,39 @@ void exchange_response_body(struct wire *w, struct conn *c, struct exchange *x, 
 	}
 }
 
+/* It is no such thing, or bytes of it were not seen: what the rest says cannot be told any more. */
+static void stop_gunzip(struct wire *w, struct exchange *x)
+{
+	struct tl_lost ev = {
+		.hdr = HDR(tl_lost, TL_LOST, 0, w->c, w->tid, w->now_ns),
+		.n = 1, .since_ns = w->now_ns, .where = TL_LOST_PARSER, .what = TL_RAW_NET,
+	};
+
+	x->body = TL_BODY_OTHER;
+	wire_emit(w, &ev.hdr);
+}
+
+void exchange_response_body(struct wire *w, struct conn *c, struct exchange *x, const char *data,
+			    size_t len)
+{
+	if (c->peer_eof_ns && w->now_ns != x->behind_eof_ns && x->n_behind_eof < UINT8_MAX) {
+		x->behind_eof_ns = w->now_ns;
+		x->n_behind_eof++;
+	}
+	if (x->gunzip && x->body != TL_BODY_OTHER) {
+		if (gunzip__feed(x->gunzip, data, len, read_body_bytes, w))
+			stop_gunzip(w, x);
+	} else {
+		read_body_bytes(w, data, len);
+	}
+}
+
 void exchange_response_gap(struct wire *w, struct conn *c, struct exchange *x, uint64_t len)
 {
-	(void)w;
 	(void)c;
-	if (x->sse)
+	if (x->gunzip && x->body != TL_BODY_OTHER)
+		stop_gunzip(w, x);
+	else if (x->sse)
 		sse__gap(x->sse, len);
 	else
 		cutbuf__gap(&x->text, len);
@@ -312,8 +353,10 @@ static bool was_abandoned(const struct conn *c, const struct exchange *x)
 	       (c->peer_reset || x->n_behind_eof < HALF_CLOSED);
 }
 
-static void exchange_free(struct exchange *x)
+void exchange_free(struct wire *w, struct exchange *x)
 {
+	w->n_gunzips -= x->gunzip != NULL;
+	gunzip__free(x->gunzip);
 	cutbuf__free(&x->text);
 	sse__free(x->sse);
 	free(x->last);
@@ -333,7 +376,7 @@ void exchange_drop_unread(struct wire *w, struct conn *c)
 	*at = NULL;
 	c->n_under_way--;
 	w->stats.requests_now--;
-	exchange_free(x);
+	exchange_free(w, x);
 }
 
 void exchange_end(struct wire *w, struct conn *c, uint16_t how, uint64_t ns)
@@ -371,5 +414,5 @@ void exchange_end(struct wire *w, struct conn *c, uint16_t how, uint64_t ns)
 		remember_thread(w, c->first);
 	c->n_under_way--;
 	w->stats.requests_now--;
-	exchange_free(x);
+	exchange_free(w, x);
 }

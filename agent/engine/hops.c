@@ -22,7 +22,7 @@ static int tell(struct hops *h, const struct passed *x, const struct handed *d)
 	/* One that makes chunks of its own hands on fewer or more of them: the tokens in them tell. */
 	if (a && a->n_chunks && a->first_bytes != x->first_bytes && !x->opaque)
 		ev.n_chunks = d->n_tokens ? a->n_before_tokens + d->n_tokens : 0;
-	if (!ev.n_chunks || x->joined)
+	if (!ev.n_chunks || (x->joined && !x->opaque))
 		return 0;
 	if (p)
 		memcpy(ev.name, p->name, sizeof(ev.name));
@@ -140,7 +140,7 @@ static int on_end(struct hops *h, const struct tl_req_end *e)
 		hops_join(x, x->maybe, true);
 	a = x->req ? map__get(h->asked, x->req) : NULL;
 	if (a && a->n_chunks && !x->n_chunks && e->how == TL_END_COMPLETE) {
-		x->opaque = true;	/* it is compressed: all or nothing */
+		x->opaque = true;	/* compressed in a way that is not read: all or nothing */
 		x->n_chunks = a->n_chunks;
 		err = hand_on(h, x, &e->hdr);
 	}

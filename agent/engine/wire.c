@@ -47,7 +47,7 @@ void wire__free(struct wire *w)
 		return;
 	if (w->conns)
 		for (struct conn **p = map__oldest(w->conns, NULL); p; p = map__newer(w->conns, p, NULL))
-			conn_free(*p);
+			conn_free(w, *p);
 	map__free(w->conns);
 	map__free(w->opened);
 	map__free(w->threads);

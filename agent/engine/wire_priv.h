@@ -8,6 +8,7 @@
 #include "engine/sends.h"
 #include "engine/stream_pos.h"
 #include "engine/wire.h"
+#include "parse/gunzip.h"
 #include "parse/http1.h"
 #include "parse/llmapi.h"
 #include "parse/sse.h"
@@ -18,6 +19,7 @@ enum {
 	BODY_TAIL = 4096,	/* ... and of its end: counts stand there */
 	SSE_HEAD = 2048,	/* of one streamed event that comes in pieces */
 	SSE_TAIL = 2048,
+	MAX_GUNZIPS = 256,	/* compressed answers under way that are read; more are not */
 	MAX_PIPELINE = 256,	/* exchanges under way on one connection */
 	N_WRITTEN = 16,		/* writes of a connection whose time is remembered */
 };
@@ -42,6 +44,7 @@ struct exchange {
 	struct http1_head *head; /* of the request, until its end is read */
 	struct cutbuf text;	/* body of the request, then of an answer that is no stream */
 	struct sse *sse;
+	struct gunzip *gunzip;	/* the answer is compressed */
 	struct llm_chunk *last;	/* counts and id gathered so far; made with the first that has any */
 };
 
@@ -85,6 +88,7 @@ struct wire {
 	struct sends *sends;
 	struct map *threads;	/* tid -> number of the request that it read last */
 	uint32_t n_conns, n_reqs;
+	size_t n_gunzips;
 	size_t n_left;		/* connections with `left` */
 	uint64_t begin_ns;	/* of the first event */
 
@@ -121,7 +125,8 @@ void conn_begin(struct wire *w, struct conn *c, uint8_t family, uint16_t local_p
 void conn_serve(struct wire *w, struct conn *c);	/* it is one: give it a number, say TL_CONN */
 void conn_close(struct wire *w, struct conn *c, uint64_t ns);	/* ends what is open and frees it */
 void conn_end_all(struct wire *w, struct conn *c, uint16_t how, uint64_t ns);
-void conn_free(struct conn *c);		/* says nothing */
+void conn_free(struct wire *w, struct conn *c);	/* says nothing */
+void exchange_free(struct wire *w, struct exchange *x);
 void conn_set_left(struct wire *w, struct conn *c, bool left);
 /* The exchange that a response belongs to; one whose request was missed if there is none. */
 struct exchange *conn_answered(struct wire *w, struct conn *c);

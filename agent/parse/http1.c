@@ -251,6 +251,8 @@ static void finish_head(struct http1 *h)
 			       (int64_t)p->content_length : -1;
 	head->keep_alive = llhttp_should_keep_alive(p);
 	head->encoded = w->encoding[0] && strcasecmp(w->encoding, "identity");
+	head->gzip = !strcasecmp(w->encoding, "gzip") || !strcasecmp(w->encoding, "x-gzip") ||
+		     !strcasecmp(w->encoding, "deflate");
 	head->cut = w->id_t.cut || w->trace_t.cut || w->url_t.cut;
 	if (p->type == HTTP_REQUEST) {
 		head->method = method_of(p->method);

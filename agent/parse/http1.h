@@ -14,7 +14,8 @@ struct http1_head {
 	uint8_t method;		/* requests: enum tl_method */
 	uint16_t status;	/* responses */
 	uint8_t body;		/* responses: enum tl_body, by content type */
-	bool encoded;		/* Content-Encoding other than identity: the body is not readable */
+	bool encoded;		/* Content-Encoding other than identity ... */
+	bool gzip;		/* ... in a way that gunzip.h reads */
 	bool keep_alive;
 	bool chunked;
 	int64_t content_length;	/* -1: not given */

@@ -280,12 +280,28 @@ static void test_compressed(void **state)
 
 	begin(f, CLIENT1, UP1, SERVED1, 1000, ASK);
 	answer(f, SERVED1, 2000, HEAD ROLE(ID1) TEXT(ID1) TEXT(ID1) DONE);
+	answer(f, CLIENT1, 2100, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: br\r\n"
+	       "Transfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n");
+	answer(f, CLIENT1, 2200, "3\r\nabc\r\n0\r\n\r\n");
+	pipeline__end(f->p, 9000);
+	assert_int_equal(f->n_told, 1);
+	assert_told(f, 0, 1, 2200, 4, TL_F_GUESS);
+}
+
+/* Said to be compressed, but is not: as above. */
+static void test_badly_compressed(void **state)
+{
+	struct fixture *f = *state;
+
+	begin(f, CLIENT1, UP1, SERVED1, 1000, ASK);
+	answer(f, SERVED1, 2000, HEAD ROLE(ID1) TEXT(ID1) TEXT(ID1) DONE);
 	answer(f, CLIENT1, 2100, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\n"
 	       "Transfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n");
 	answer(f, CLIENT1, 2200, "3\r\nabc\r\n0\r\n\r\n");
 	pipeline__end(f->p, 9000);
 	assert_int_equal(f->n_told, 1);
 	assert_told(f, 0, 1, 2200, 4, TL_F_GUESS);
+	assert_int_equal(f->n_lost, 0);
 }
 
 /* It makes chunks of its own: no role, and longer ones. The tokens in them are what counts. */
@@ -418,7 +434,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(by_id), T(proxy_is_seen_first), T(two_at_a_time), T(by_connection),
-		T(other_connections_are_left_alone), T(compressed), T(makes_its_own_chunks),
+		T(other_connections_are_left_alone), T(compressed), T(badly_compressed), T(makes_its_own_chunks),
 		T(held_by_the_proxys_socket), T(joined_late), T(bytes_that_nobody_saw), T(children_are_proxies_too),
 		T(too_many_proxies), T(survives_oom),
 	};
