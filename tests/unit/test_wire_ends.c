@@ -140,7 +140,7 @@ static void test_answer__is_compressed(void **state)
 
 	feed_sock(f->w, 5, 500, TL_SOCK_ACCEPT);
 	in(f, 1000, ASK);
-	out(f, 2000, SSE "Content-Encoding: gzip\r\nContent-Length: 9\r\n\r\n");
+	out(f, 2000, SSE "Content-Encoding: zstd\r\nContent-Length: 9\r\n\r\n");
 	SAYS(f, "resp 1 200 body 1 encoded @2000\n");
 	out(f, 3000, "123456789");
 	SAYS(f, "end 1 how 1 status 200 @3000\n");
