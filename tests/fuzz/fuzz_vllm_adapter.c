@@ -26,6 +26,7 @@ struct run {
 	struct vllm *v;
 	struct input in;
 	uint64_t now, end_of_step[CORE2 + 1];
+	bool by_probes;			/* frames as libzmq is given them, not bytes of a socket */
 	uint8_t owner[MAX_SLOTS];	/* the engine whose sequence has this number, 0: nobody's */
 };
 
@@ -92,13 +93,36 @@ static int check(void *ctx, const struct tl_hdr *ev)
 	abort();	/* it has nothing else to say */
 }
 
+static void send_frame(struct run *r, uint32_t tgid, uint64_t sock, int dir, bool more, const void *p, size_t n, size_t kept)
+{
+	static _Alignas(8) uint8_t space[60000];
+	struct tl_raw_zmq *e = (void *)space;
+
+	memset(e, 0, sizeof(*e));
+	e->hdr = (struct tl_hdr){ (sizeof(*e) + kept + 7) & ~7u, TL_RAW_ZMQ, 0, tgid, tgid, r->now };
+	e->sock = sock;
+	e->total = n;
+	e->head = kept;
+	e->dir = dir;
+	e->has_more = more;
+	memcpy(e->data, p, kept);
+	assert(!vllm__feed(r->v, &e->hdr));
+}
+
 static void send_frames(struct run *r, uint32_t tgid, uint64_t sock, int dir, int kind, const struct mp *body,
 			size_t cut)
 {
 	static _Alignas(8) uint8_t space[60000];
 	struct tl_raw_net *e = (void *)space;
 	struct mp wire = { 0 };
+	uint8_t type = kind;
 
+	if (r->by_probes) {
+		if (kind >= 0)
+			send_frame(r, tgid, sock, dir, true, &type, 1, 1);
+		send_frame(r, tgid, sock, dir, false, body->p, body->len, cut && cut < body->len ? cut : body->len);
+		return;
+	}
 	if (kind >= 0) {
 		mp_head(&wire, 1, 1, 1);
 		mp_head(&wire, kind, 0, 0);
@@ -235,6 +259,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	r = (struct run){ .in = { data, size }, .now = 1000000000 };
 	kind = take(&r.in);
+	r.by_probes = kind & 8;
 	r.v = vllm__new(&out);
 	assert(r.v);
 	process(&r, API, "api", kind & 1 ? 512 : 0);
