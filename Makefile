@@ -149,9 +149,13 @@ $(filter $(B)/sim/libcupti% $(B)/sim/old/%,$(SIM)): $(SIM_CUPTI)
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(SIM_CC) -DSIM_VERSION=$(SIM_V)
+SIMSERVE := $(wildcard tests/sim/serve/*.c)
+$(B)/simserve: $(call obj,$(SIMSERVE)) $(LLOBJ) | $(SIM)
+	$(call say,LD)
+	$(Q)$(CC) $(CFLAGS) -Wl,-rpath,'$$ORIGIN/sim' -o $@ $(filter %.o,$^) -lcjson -ldl -lpthread
 
 unit: $(UNIT)
-sim: $(SIM)
+sim: $(SIM) $(B)/simserve
 fuzzers: $(FUZZ)
 benches: $(BENCH)
 bpftests: $(BPFTEST)
