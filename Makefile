@@ -121,6 +121,16 @@ $(B)/tests/vm/exchange: tests/vm/exchange.c
 	$(call say,LD)
 	$(Q)$(CC) -std=gnu11 -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -static -o $@ $<
 
+# ---- what runs inside a target: needs libc only, and one that is as old as manylinux2014's ----
+TARGET_C := $(wildcard agent/target/*.c)
+$(B)/libtokenlag.so: $(TARGET_C) $(wildcard agent/target/*.h include/*.h)
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) -std=gnu11 $(WARN) -O2 -g -D_GNU_SOURCE -fPIC -fvisibility=hidden -ftls-model=initial-exec \
+		-Iinclude -shared -Wl,-soname,$(@F),-z,defs,-z,now,-z,nodelete,--no-as-needed -o $@ \
+		$(TARGET_C) -l:libpthread.so.0 -l:libdl.so.2
+all: $(B)/libtokenlag.so
+
 # ---- a machine without a GPU: stand-ins for NVIDIA's libraries, and a server that drives them ----
 SIM	:= $(B)/sim/libcuda.so.1 $(B)/sim/libcupti.so.13 $(B)/sim/libcupti.so.12 $(B)/sim/libcupti.so.11.8 \
 	   $(B)/sim/endbr/libcuda.so.1 $(B)/sim/old/libcupti.so.13 $(B)/sim/old/libcupti.so.12

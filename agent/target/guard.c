@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The watchdog's thread: sleeps on a futex until a call begins, then until it is due. */
+#include <errno.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "glibc_old.h"
+#include "guard.h"
+
+#define GUARD_FIRED UINT64_MAX
+enum { STACK_BYTES = 1 << 20 };	/* CUPTI sets itself up on our stack */
+
+uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+void sleep_ms(uint32_t ms)
+{
+	struct timespec t = { ms / 1000, ms % 1000 * 1000000L };
+
+	nanosleep(&t, NULL);	/* no signal comes here */
+}
+
+/* The target's handlers run on the target's threads only. */
+int start_thread(pthread_t *ret, void *(*fn)(void *), void *ctx)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	sigset_t all, old;
+	int err;
+
+	err = pthread_attr_init(&attr);
+	if (err)
+		return -err;
+	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	if (!ret)
+		pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &old);
+	err = pthread_create(ret ? ret : &thread, &attr, fn, ctx);
+	sigprocmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	return -err;
+}
+
+static void futex_wait(uint32_t *at, uint32_t value, uint64_t ns)
+{
+	struct timespec t = { ns / 1000000000, ns % 1000000000 };
+
+	syscall(SYS_futex, at, FUTEX_WAIT_PRIVATE, value, ns ? &t : NULL, NULL, 0);
+}
+
+static void changed(struct guard *g)
+{
+	__atomic_fetch_add(&g->turn, 1, __ATOMIC_RELEASE);
+	syscall(SYS_futex, &g->turn, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+static void *watch(void *ctx)
+{
+	struct guard *g = ctx;
+
+	prctl(PR_SET_NAME, "tokenlag-watch");
+	while (!__atomic_load_n(&g->stop, __ATOMIC_ACQUIRE)) {
+		uint32_t turn = __atomic_load_n(&g->turn, __ATOMIC_ACQUIRE);
+		uint64_t due = __atomic_load_n(&g->deadline_ns, __ATOMIC_ACQUIRE), now;
+
+		if (!due) {
+			if (!__atomic_load_n(&g->stop, __ATOMIC_ACQUIRE))
+				futex_wait(&g->turn, turn, 0);
+			continue;
+		}
+		now = now_ns();
+		if (now < due) {
+			futex_wait(&g->turn, turn, due - now);
+			continue;
+		}
+		if (__atomic_compare_exchange_n(&g->deadline_ns, &due, GUARD_FIRED, false, __ATOMIC_ACQ_REL,
+						__ATOMIC_RELAXED)) {
+			g->on_hang(g->call);
+			break;
+		}
+	}
+	return NULL;
+}
+
+int guard__start(struct guard *g, void (*on_hang)(const char *call))
+{
+	*g = (struct guard){ .on_hang = on_hang };
+	return start_thread(&g->thread, watch, g);
+}
+
+void guard__stop(struct guard *g)
+{
+	__atomic_store_n(&g->stop, 1, __ATOMIC_RELEASE);
+	changed(g);
+	pthread_join(g->thread, NULL);
+}
+
+void guard__enter(struct guard *g, const char *call, uint32_t timeout_ms)
+{
+	g->call = call;
+	__atomic_store_n(&g->deadline_ns, now_ns() + timeout_ms * 1000000ull, __ATOMIC_RELEASE);
+	changed(g);
+}
+
+bool guard__leave(struct guard *g)
+{
+	return __atomic_exchange_n(&g->deadline_ns, 0, __ATOMIC_ACQ_REL) != GUARD_FIRED;
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The library's entry points and its thread, which follows the agent's orders until it is told to leave. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "target.h"
+
+#define EXPORT __attribute__((visibility("default")))
+int InitializeInjection(void);
+int tokenlag_start(int memfd);
+
+enum { IDLE_TICK_MS = 10, ACTIVE_TICK_MS = 2, HEARTBEAT_NS = 2000000000 };
+
+struct target target;
+
+/* ---- what the agent is told ---- */
+
+void target__say(const char *format, ...)
+{
+	char why[sizeof(target.ring.shared->why)] = "";
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(why, sizeof(why), format, args);
+	va_end(args);
+	memcpy(target.ring.shared->why, why, sizeof(why));
+}
+
+void target__state(uint32_t state)
+{
+	__atomic_store_n(&target.ring.shared->state, state, __ATOMIC_RELEASE);
+}
+
+int target__call(const char *name, int result)
+{
+	if (!guard__leave(&target.guard))
+		return -ECANCELED;
+	if (!result)
+		return 0;
+	target.ring.shared->error = result;
+	target__say("%s failed with %d", name, result);
+	return -EIO;
+}
+
+/* Never again in this process. */
+static void die(const char *why)
+{
+	__atomic_store_n(&target.off, 1, __ATOMIC_SEQ_CST);
+	snprintf(target.dead_why, sizeof(target.dead_why), "%s", why);
+	target__say("%s", target.dead_why);
+	target__state(TL_RING_REFUSED);
+	__atomic_store_n(&target.dead, 1, __ATOMIC_RELEASE);
+}
+
+static void on_hang(const char *call)
+{
+	char why[sizeof(target.dead_why)];
+
+	snprintf(why, sizeof(why), "%s did not return: CUPTI is left alone from now on", call);
+	die(why);
+}
+
+/* ---- the thread ---- */
+
+static bool agent_lives(const struct tl_ring *shared, uint64_t started_ns)
+{
+	uint64_t beat = __atomic_load_n(&shared->heartbeat_ns, __ATOMIC_ACQUIRE), now = now_ns();
+
+	if (beat < started_ns)
+		beat = started_ns;
+	return beat > now || now - beat < HEARTBEAT_NS;
+}
+
+static bool cuda_ready(struct tl_ring *shared)
+{
+	bool simulated = false, ready = cupti__cuda_ready(&simulated);
+
+	shared->simulated = simulated;
+	if (!ready && !shared->why[0])
+		target__say("CUDA is not in use in this process yet");
+	return ready;
+}
+
+/* Begins what is ordered; waits if the target does not use CUDA yet. */
+static int begin(uint32_t order)
+{
+	int err;
+
+	if (!target.subscriber) {
+		if (!cuda_ready(target.ring.shared))
+			return 0;
+		target__state(TL_RING_STARTING);
+	}
+	target__say("%s", "");
+	err = window__begin(order);
+	if (!err)
+		target__state(TL_RING_ACTIVE);
+	return err;
+}
+
+static int end(void)
+{
+	int err = window__end();
+
+	if (!err)
+		target__state(TL_RING_IDLE);
+	return err;
+}
+
+/* Orders of one number are one order: a window that is full opens again when the agent says something new. */
+static int follow(void)
+{
+	struct tl_ring *shared = target.ring.shared;
+	uint64_t started_ns = now_ns();
+	uint32_t done = TL_ORDER_IDLE;
+	int err = 0;
+
+	while (!err) {
+		uint32_t order = __atomic_load_n(&shared->order, __ATOMIC_ACQUIRE), what = order & 0xff;
+
+		if (what == TL_ORDER_LEAVE || !agent_lives(shared, started_ns))
+			break;
+		if (order != done && target.window.level) {
+			err = end();
+		} else if (order != done) {
+			if (what == TL_ORDER_GRAPH || what == TL_ORDER_KERNELS)
+				err = begin(what);
+			if (!err && (target.window.level || what == TL_ORDER_IDLE))
+				done = order;
+		} else if (target.window.level) {
+			err = window__tick();
+			if (err > 0) {
+				err = end();
+				if (!err)
+					target__say("window full: %llu records in %llu ms",
+						    (unsigned long long)target.window.n_records,
+						    (unsigned long long)(now_ns() - target.window.begin_ns) /
+							    1000000);
+			}
+		}
+		if (!err)
+			sleep_ms(target.window.level ? ACTIVE_TICK_MS : IDLE_TICK_MS);
+	}
+	return err;
+}
+
+/* Lets go of CUPTI, whatever happened. The first reason stays. */
+static void leave(int err)
+{
+	char why[sizeof(target.ring.shared->why)];
+	int ended = 0, left;
+
+	if (err != -EPIPE) {
+		memcpy(why, target.ring.shared->why, sizeof(why));
+		ended = window__end();
+		if (!err && ended)
+			memcpy(why, target.ring.shared->why, sizeof(why));
+		if (ended == -EPIPE)
+			err = ended;
+	}
+	if (err == -EPIPE) {		/* CUPTI has finalized itself */
+		die("CUPTI met a fatal error and switched itself off");
+		return;
+	}
+	if (ended == -ECANCELED)
+		return;
+	left = window__let_go();
+	if (left == -ECANCELED)
+		return;
+	if (err || ended)
+		target__say("%.127s", why);
+	else if (left > 0)
+		target__say("left without cuptiFinalize: %s", target.cupti.version < CUPTI_12_6 ?
+			    "older than 12.6" : "no CUDA call came to do it in");
+	else
+		target__say("%s", "");
+	target__state(err ? TL_RING_REFUSED : TL_RING_LEFT);
+}
+
+static void *run(void *ctx)
+{
+	int err;
+
+	(void)ctx;
+	prctl(PR_SET_NAME, "tokenlag");
+	err = guard__start(&target.guard, on_hang);
+	if (err) {
+		target__say("no thread for a watchdog");
+		target__state(TL_RING_REFUSED);
+	} else {
+		target__state(TL_RING_IDLE);
+		err = follow();
+		if (err != -ECANCELED)
+			leave(err);
+		guard__stop(&target.guard);
+	}
+	__atomic_store_n(&target.off, 1, __ATOMIC_SEQ_CST);
+	if (!target.subscriber) {	/* what came back when CUPTI let go: nobody waits for it */
+		size_t valid;
+		uint8_t *buf;
+
+		while ((buf = buffers__next(&target.buffers, &valid)))
+			buffers__free(&target.buffers, buf);
+		buffers__close(&target.buffers);
+	}
+	if (launches__drained())
+		ring__unmap(&target.ring);
+	__atomic_store_n(&target.phase, PHASE_FREE, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* ---- entry points ---- */
+
+/* A child has our memory, and none of our threads. It may be attached to by itself unless CUPTI is in a state
+ * that belongs to its parent. */
+static void in_child(void)
+{
+	target.off = 1;
+	if (target.subscriber) {
+		target.dead = 1;
+		snprintf(target.dead_why, sizeof(target.dead_why), "forked while CUPTI was in use by its parent");
+	}
+	memset(target.shards, 0, sizeof(target.shards));
+	target.phase = PHASE_FREE;
+}
+
+/* Says to a new ring why there will be nothing in it; the old one may still be in use. */
+static int refuse(int memfd)
+{
+	struct ring r = { 0 };
+	int err = ring__map(&r, memfd);
+
+	if (err)
+		return err;
+	memcpy(r.shared->why, target.dead_why, sizeof(r.shared->why));
+	__atomic_store_n(&r.shared->state, TL_RING_REFUSED, __ATOMIC_RELEASE);
+	ring__unmap(&r);
+	return 0;
+}
+
+static void reset(void)
+{
+	names__reset(&target.names);
+	clocks__reset(&target.clocks);
+	target.window = (struct window){ 0 };
+	target.subscriber = NULL;
+	target.detach = DETACH_NO;
+	target.fatal = target.level = target.n_graphs = 0;
+	target.told_clock_ns = target.last_pair_ns = 0;
+	target.pid = getpid();
+	target.off = 0;
+	target__say("%s", "");
+	target__state(TL_RING_STARTING);
+}
+
+static int start(int memfd)
+{
+	static uint32_t fork_handler;
+	int err;
+
+	ring__unmap(&target.ring);	/* of a time when a callback did not end */
+	err = ring__map(&target.ring, memfd);
+	if (err)
+		return err;
+	if (!__atomic_exchange_n(&fork_handler, 1, __ATOMIC_RELAXED))
+		pthread_atfork(NULL, NULL, in_child);
+	reset();
+	err = start_thread(NULL, run, NULL);
+	if (err)
+		ring__unmap(&target.ring);
+	return err;
+}
+
+/* memfd stays the caller's, and may be closed behind this. Returns 0, also if the ring says that the library
+ * refuses; -EBUSY while a ring is served; another -errno if memfd is no such ring, or there is no thread. */
+EXPORT int tokenlag_start(int memfd)
+{
+	uint32_t phase = PHASE_FREE;
+	int err, saved = errno;
+
+	if (__atomic_load_n(&target.dead, __ATOMIC_ACQUIRE)) {
+		err = refuse(memfd);
+	} else if (!__atomic_compare_exchange_n(&target.phase, &phase, PHASE_TAKEN, false, __ATOMIC_ACQ_REL,
+						__ATOMIC_RELAXED)) {
+		err = -EBUSY;
+	} else {
+		err = start(memfd);
+		if (err)
+			__atomic_store_n(&target.phase, PHASE_FREE, __ATOMIC_RELEASE);
+	}
+	errno = saved;
+	return err;
+}
+
+/* What libcuda calls when CUDA_INJECTION64_PATH names this library. Whatever happens, CUDA goes on. */
+EXPORT int InitializeInjection(void)
+{
+	const char *number = getenv("TOKENLAG_RING_FD"), *path = getenv("TOKENLAG_RING");
+	char *end_of_number;
+	int fd = -1;
+
+	if (getenv("TL_OFF"))
+		return 1;
+	if (number && *number) {
+		fd = strtol(number, &end_of_number, 10);
+		if (*end_of_number)
+			fd = -1;
+		if (fd >= 0)
+			tokenlag_start(fd);
+	} else if (path) {
+		fd = open(path, O_RDWR | O_CLOEXEC);
+		if (fd >= 0) {
+			tokenlag_start(fd);
+			close(fd);
+		}
+	}
+	return 1;
+}

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Windows of records: what is switched on and off in CUPTI, in which order, and when one has to end. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "target.h"
+
+enum {
+	DEFAULT_RECORDS = 200000, DEFAULT_WINDOW_MS = 2000, DEFAULT_FLUSH_MS = 100,
+	SETTLE_MS = 5, MAX_SETTLE = 20,		/* for buffers to come back when a window closes */
+	DETACH_WAIT_MS = 500,			/* for a call of CUDA to end, in which to let go */
+	DRAIN_WAIT_MS = 1000,
+	DEAD_LAUNCHES = 32, DEAD_NS = 1000000000,	/* so many launches, so long, and no record */
+	BAD_RECORDS = 64,			/* ... and a tenth of all */
+	PAIR_NS = 2000000,			/* a clock that is set is set between two pairs */
+};
+
+/* Calls of CUPTI with a deadline each: the name is said where it fails. */
+#define GUARDED(name, call)                                          \
+	(guard__enter(&target.guard, name, CALL_TIMEOUT_MS), \
+	 target__call(name, call))
+
+static const uint32_t graph_kinds[] = { CUPTI_GRAPH_TRACE, CUPTI_MEMCPY, CUPTI_OVERHEAD };
+static const uint32_t kernel_kinds[] = { CUPTI_KERNEL, CUPTI_MEMCPY, CUPTI_MEMSET, CUPTI_OVERHEAD };
+
+static const uint32_t *kinds_of(uint32_t level, size_t *ret_n)
+{
+	*ret_n = level == TL_ORDER_GRAPH ? sizeof(graph_kinds) / sizeof(graph_kinds[0]) :
+					   sizeof(kernel_kinds) / sizeof(kernel_kinds[0]);
+	return level == TL_ORDER_GRAPH ? graph_kinds : kernel_kinds;
+}
+
+/* ---- to become CUPTI's subscriber ---- */
+
+/* The subscription is a lock that only one tool has: nothing of another one's is touched before we have it. */
+static int subscribe(void)
+{
+	struct cupti *c = &target.cupti;
+	char holder[CUPTI_NAME_MIN + 1] = "";
+	struct cupti_subscriber_params p = { sizeof(p), "tokenlag", holder, CUPTI_NAME_MIN };
+	int ret;
+
+	target__say("waiting for cuptiSubscribe: the first one in a process can take 15 s");
+	guard__enter(&target.guard, "cuptiSubscribe", SUBSCRIBE_TIMEOUT_MS);
+	if (c->subscribe_v2)
+		ret = c->subscribe_v2(&target.subscriber, launches__on_callback, NULL, &p);
+	else
+		ret = c->subscribe(&target.subscriber, launches__on_callback, NULL);
+	if (!guard__leave(&target.guard))
+		return -ECANCELED;
+	if (!ret) {
+		target__say("%s", "");
+		return 0;
+	}
+	target.subscriber = NULL;
+	target.ring.shared->error = ret;
+	if (ret == CUPTI_BUSY || ret == CUPTI_LIMIT)
+		target__say("CUPTI is held by another tool%s%.64s", holder[0] ? ": " : "", holder);
+	else
+		target__say("cuptiSubscribe failed with %d", ret);
+	return -EBUSY;
+}
+
+static int attach(void)
+{
+	struct tl_ring *shared = target.ring.shared;
+	char why[sizeof(shared->why)];
+	int err;
+
+	if (!target.cupti.lib) {
+		err = cupti__find(&target.cupti, why, sizeof(why));
+		shared->cupti_version = target.cupti.version;
+		if (err) {
+			target.cupti.lib = NULL;
+			target__say("%s", why);
+			return err;
+		}
+	}
+	shared->cupti_version = target.cupti.version;
+	err = buffers__open(&target.buffers);
+	if (err) {
+		target__say("no memory for CUPTI's buffers");
+		return err;
+	}
+	memset(target.seen, 0, sizeof(target.seen));	/* ids of a session before would hide these */
+	err = subscribe();
+	if (err)
+		return err;
+	err = GUARDED("cuptiActivityRegisterCallbacks",
+		      target.cupti.register_callbacks(records__on_request, records__on_complete));
+	if (err)
+		return err;
+	return GUARDED("cuptiEnableCallback",
+		       target.cupti.enable_callback(1, target.subscriber, CUPTI_STATE, CUPTI_FATAL_ERROR));
+}
+
+/* ---- a window ---- */
+
+static int disable_kinds(uint32_t level)
+{
+	size_t n;
+	const uint32_t *kinds = kinds_of(level, &n);
+	int ret, last = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		guard__enter(&target.guard, "cuptiActivityDisable", CALL_TIMEOUT_MS);
+		ret = target.cupti.disable(kinds[i]);
+		if (!guard__leave(&target.guard))
+			return -ECANCELED;
+		if (ret)
+			last = ret;
+	}
+	return last ? -EIO : 0;
+}
+
+static int enable_kinds(uint32_t level)
+{
+	size_t n;
+	const uint32_t *kinds = kinds_of(level, &n);
+	int ret;
+
+	for (size_t i = 0; i < n; i++) {
+		guard__enter(&target.guard, "cuptiActivityEnable", CALL_TIMEOUT_MS);
+		ret = target.cupti.enable(kinds[i]);
+		if (!guard__leave(&target.guard))
+			return -ECANCELED;
+		if (ret && kinds[i] != CUPTI_MEMSET && kinds[i] != CUPTI_OVERHEAD) {
+			target.ring.shared->error = ret;
+			target__say("CUPTI refused records of kind %u with error %d", kinds[i], ret);
+			disable_kinds(level);
+			return -EIO;
+		}
+	}
+	return 0;
+}
+
+int window__begin(uint32_t level)
+{
+	int err;
+
+	if (!target.subscriber) {
+		err = attach();
+		if (err)
+			return err;
+	}
+	target.window = (struct window){ .level = level, .begin_ns = now_ns(),
+					 .discarded_bytes = target.buffers.discarded_bytes };
+	target.window.flush_ns = target.window.begin_ns;
+	clocks__reset(&target.clocks);	/* its clock settles with the first record of a session */
+	__atomic_store_n(&target.level, level, __ATOMIC_RELEASE);
+	err = launches__enable(true, level);
+	if (err < 0)
+		return err;
+	err = enable_kinds(level);
+	if (err)
+		return err;
+	return records__read_clock(false);
+}
+
+/* Never before CUPTI asked for a buffer: it has waited for ever then. */
+static int flush(uint32_t flags)
+{
+	if (!__atomic_load_n(&target.buffers.n_asked, __ATOMIC_RELAXED))
+		return 0;
+	return GUARDED("cuptiActivityFlushAll", target.cupti.flush_all(flags));
+}
+
+static int ask_dropped(void)
+{
+	size_t n = 0;
+	int err;
+
+	if (!target.cupti.n_dropped)
+		return 0;
+	err = GUARDED("cuptiActivityGetNumDroppedRecords", target.cupti.n_dropped(NULL, 0, &n));
+	if (!err)
+		ring_count(&target.ring.shared->n_cupti_dropped, n);
+	return err == -ECANCELED ? err : 0;
+}
+
+/* Silence is not idleness: some CUPTIs collect nothing after an empty session, and report success. */
+static int judge(uint64_t now)
+{
+	struct window *w = &target.window;
+	uint64_t launches = __atomic_load_n(&w->n_launches, __ATOMIC_RELAXED);
+
+	if (__atomic_load_n(&target.fatal, __ATOMIC_ACQUIRE))
+		return -EPIPE;
+	if (launches && !w->first_launch_ns)
+		w->first_launch_ns = now;
+	if (launches >= DEAD_LAUNCHES && !w->n_device && !w->n_bad && now - w->first_launch_ns >= DEAD_NS) {
+		target__say("collection is dead: %llu launches gave no record", (unsigned long long)launches);
+		return -ENODATA;
+	}
+	if (w->n_bad >= BAD_RECORDS && w->n_bad * 10 >= w->n_records) {
+		target__say("CUPTI gives impossible times: %llu of %llu records",
+			    (unsigned long long)w->n_bad, (unsigned long long)w->n_records);
+		return -EBADMSG;
+	}
+	if (target.cupti.version < CUPTI_12_6 && __atomic_load_n(&target.n_graphs, __ATOMIC_RELAXED)) {
+		target__say("CUDA graphs with a CUPTI older than 12.6 (API version %u) are not safe to attach to",
+			    target.cupti.version);
+		return -ENOTSUP;
+	}
+	return 0;
+}
+
+int window__tick(void)
+{
+	const struct tl_ring *shared = target.ring.shared;
+	struct window *w = &target.window;
+	uint64_t now = now_ns(), flush_ms = shared->flush_ms ? shared->flush_ms : DEFAULT_FLUSH_MS;
+	uint64_t max_ms = shared->max_window_ms ? shared->max_window_ms : DEFAULT_WINDOW_MS;
+	uint64_t max_records = shared->max_records ? shared->max_records : DEFAULT_RECORDS;
+	int err = 0;
+
+	if (now - target.last_pair_ns >= PAIR_NS)
+		err = records__read_clock(true);
+	if (!err && now - w->flush_ns >= flush_ms * 1000000) {
+		w->flush_ns = now;
+		err = flush(0);
+		if (!err)
+			err = ask_dropped();
+	}
+	if (!err)
+		err = records__drain();
+	if (!err)
+		err = judge(now);
+	if (err)
+		return err;
+	return w->n_records >= max_records || now - w->begin_ns >= max_ms * 1000000;
+}
+
+/* Off first, then what is left: whole buffers by themselves, at last those with work that is not done. */
+static int collect_rest(void)
+{
+	int err = flush(0);
+
+	for (int i = 0; !err && i < MAX_SETTLE; i++) {
+		err = records__drain();
+		if (err || !__atomic_load_n(&target.buffers.n_out, __ATOMIC_RELAXED))
+			return err;
+		sleep_ms(SETTLE_MS);
+		err = flush(0);
+	}
+	target.window.closing = true;
+	if (!err)
+		err = flush(CUPTI_FORCED);
+	if (!err) {
+		sleep_ms(SETTLE_MS);
+		err = records__drain();
+	}
+	return err;
+}
+
+int window__end(void)
+{
+	uint32_t level = target.window.level;
+	int err, off_err;
+
+	if (!level)
+		return 0;
+	err = disable_kinds(level);
+	__atomic_store_n(&target.level, 0, __ATOMIC_RELEASE);
+	off_err = launches__enable(false, level);
+	if (off_err == -ECANCELED || err == -ECANCELED)
+		return -ECANCELED;
+	err = collect_rest();
+	if (!err)
+		err = ask_dropped();
+	if (!err && target.window.n_launches >= DEAD_LAUNCHES)
+		err = judge(target.window.first_launch_ns + DEAD_NS);
+	target.window.level = 0;
+	return err;
+}
+
+/* ---- to leave ---- */
+
+static int detach_in_exit(void)
+{
+	uint32_t state = DETACH_WANTED;
+	uint64_t begin = now_ns();
+
+	__atomic_store_n(&target.detach, DETACH_WANTED, __ATOMIC_RELEASE);
+	if (launches__enable(true, TL_ORDER_KERNELS) < 0)
+		return -ECANCELED;
+	while (__atomic_load_n(&target.detach, __ATOMIC_ACQUIRE) == DETACH_WANTED &&
+	       now_ns() - begin < DETACH_WAIT_MS * 1000000ull)
+		sleep_ms(2);
+	if (__atomic_compare_exchange_n(&target.detach, &state, DETACH_NO, false, __ATOMIC_ACQ_REL,
+					__ATOMIC_ACQUIRE))
+		return -EAGAIN;		/* nobody called CUDA */
+	/* A thread of the target is in it: all that can be done is to wait, and to say so. */
+	guard__enter(&target.guard, "cuptiFinalize", CALL_TIMEOUT_MS);
+	while (__atomic_load_n(&target.detach, __ATOMIC_ACQUIRE) != DETACH_DONE &&
+	       !__atomic_load_n(&target.dead, __ATOMIC_ACQUIRE))
+		sleep_ms(1);
+	return guard__leave(&target.guard) ? 0 : -ECANCELED;
+}
+
+int window__let_go(void)
+{
+	int err = -EAGAIN;
+
+	if (!target.subscriber)
+		return 0;
+	if (target.cupti.finalize && target.cupti.version >= CUPTI_12_6) {
+		err = detach_in_exit();
+		if (err == -ECANCELED)
+			return err;
+	}
+	if (err == -EAGAIN) {
+		if (launches__enable(false, TL_ORDER_KERNELS) < 0)
+			return -ECANCELED;
+		guard__enter(&target.guard, "cuptiUnsubscribe", CALL_TIMEOUT_MS);
+		target.cupti.unsubscribe(target.subscriber);
+		if (!guard__leave(&target.guard))
+			return -ECANCELED;
+	}
+	target.subscriber = NULL;
+	__atomic_store_n(&target.off, 1, __ATOMIC_SEQ_CST);
+	for (int i = 0; i < DRAIN_WAIT_MS && !launches__drained(); i++)
+		sleep_ms(1);
+	return err == -EAGAIN ? 1 : 0;
+}
