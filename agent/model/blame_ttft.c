@@ -7,6 +7,8 @@
 #include <stdlib.h>
 
 enum { MAX_HOLDERS_NAMED = 16,
+       MAX_STEPS_BEHIND = 256,	/* a longer queue is one for places */
+       KV_FULL_PPM = 950000,
        TINY_NS = 20000,
        READ_NS = 2000000,	/* a request arrives within this, unless something is wrong */
        IDLE_NS = 5000000	/* and an idle engine begins within this */ };
@@ -105,6 +107,45 @@ static int room_holders(struct blame *b, const struct walk *w, uint64_t until_ns
 	return 0;
 }
 
+/* Was there a place for one more sequence in a step, as far as the engine says how many there are? Then
+ * it waited for a share of the step's tokens. */
+static bool has_place(const struct blame *b, uint32_t step)
+{
+	const struct rec_step *st = &b->v.steps[step];
+	const struct tl_engine *e = &b->v.engines[st->engine].e;
+	const struct rec_step_stats *said = step_stats(&b->v, st);
+
+	if (e->engine == TL_ENGINE_LLAMA)	/* its slot was free, else somebody held it */
+		return true;
+	return e->max_seqs && st->n_members < e->max_seqs &&
+	       said->known & TL_STATS_KV && said->kv_ppm < KV_FULL_PPM;
+}
+
+/* [at_ns, until] behind those whose tokens filled the steps, step by step. false: not for their sake. */
+static bool cut_behind_tokens(struct walk *w, uint64_t until_ns)
+{
+	const struct step_index *ix = &w->b->ix;
+	uint32_t engine = w->b->v.seqs[w->seq].engine;
+	size_t first = step_index__after(ix, engine, w->at_ns), n = 0;
+
+	for (size_t place = first; place < ix->first[engine + 1]; place++, n++) {
+		uint32_t step = ix->order[place];
+
+		if (step_index__span(ix, step).t0_ns >= until_ns)
+			break;
+		if (n == MAX_STEPS_BEHIND || !ix->facts[step].prefill || !has_place(w->b, step))
+			return false;
+	}
+	for (size_t i = 0; i < n; i++) {
+		uint32_t step = ix->order[first + i];
+		uint64_t end = i + 1 < n ? least(w->b->v.steps[step].t1_ns, until_ns) : until_ns;
+
+		gap_add_members(w->b, w->g, MECH_QUEUE, less(end, w->at_ns), step, w->seq);
+		w->at_ns = most(w->at_ns, end);
+	}
+	return n > 0;
+}
+
 /* [at_ns, until] behind those that held its place meanwhile, split by how long each did. */
 static int cut_queue(struct walk *w, uint64_t until_ns)
 {
@@ -114,7 +155,11 @@ static int cut_queue(struct walk *w, uint64_t until_ns)
 
 	if (!left)
 		return 0;
-	if (slot_holders(b, w, until_ns, &n) || (!n && room_holders(b, w, until_ns, &n)))
+	if (slot_holders(b, w, until_ns, &n))
+		return -1;
+	if (!n && cut_behind_tokens(w, until_ns))
+		return 0;
+	if (!n && room_holders(b, w, until_ns, &n))
 		return -1;
 	for (size_t i = 0; i < n; i++)
 		weight += b->holders[i].ns;

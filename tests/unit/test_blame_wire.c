@@ -238,6 +238,30 @@ static void test_blame__queue_behind_those_that_run(void **state)
 	assert_int_equal(g->parts[1].ns, MS(250));
 }
 
+/* Its slot is free, but another's prompt fills the steps; who decodes beside it is in nobody's way. */
+static void test_blame__queue_behind_a_prompt(void **state)
+{
+	struct told *t = *state;
+	struct fake *f = t->f;
+	double at = run(f, begin(f, 1), 20, 20, 1);
+	uint32_t large = answer(f, at), c = answer(f, at + 100);
+	const struct gap *g;
+
+	for (int i = 0; i < 3; i++, at += 200) {
+		fake_step(f, at, at + 200);
+		decode(f, 0, at + 200);
+		fake_member(f, large, i < 2 ? 'p' : 'P', 255);
+		if (i == 2)
+			fake_member(f, c, 'P', 1);
+	}
+	write_at(f, large, at);
+	write_at(f, c, at);
+	g = ttft(t, c);
+	assert_int_equal(part(g, MECH_STEP_WAIT)->ns, MS(100));
+	assert_int_equal(part(g, MECH_QUEUE)->ns, MS(200));
+	assert_who(&part(g, MECH_QUEUE)->who, WHO_REQUEST, large);
+}
+
 /* Each arrives in the middle of a step, and the next one is planned already. */
 static void test_blame__steps_planned_ahead(void **state)
 {
@@ -324,7 +348,8 @@ int main(void)
 		T(test_blame__nobody_slows_himself),
 		T(test_blame__stream_without_steps), T(test_blame__tokens_of_drafts),
 		T(test_blame__ttft_of_long_prompt), T(test_blame__queue_behind_slot_holder),
-		T(test_blame__queue_behind_those_that_run), T(test_blame__steps_planned_ahead), T(test_blame__shared_prefill),
+		T(test_blame__queue_behind_those_that_run), T(test_blame__queue_behind_a_prompt),
+		T(test_blame__steps_planned_ahead), T(test_blame__shared_prefill),
 		T(test_blame__before_the_host), T(test_blame__ttft_not_known),
 	};
 
