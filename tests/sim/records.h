@@ -85,26 +85,18 @@ _Static_assert(sizeof(struct rec_memset) == 88 && offsetof(struct rec_memset, gr
 _Static_assert(sizeof(struct rec_overhead) == 56 && sizeof(struct rec_graph) == 56, "");
 _Static_assert(sizeof(struct rec_sync) == 56 && sizeof(struct rec_callback) == 72, "");
 
-/* Bytes of a record of this kind in a version of CUPTI (as cuptiGetVersion says it), 0: no such kind. */
+/* Bytes of a record of this kind in a version of CUPTI (as cuptiGetVersion says it), 0: no such kind.
+ * 19 is 12.0; a macro, so that tests/sim/abi.c can use it where the language wants a constant. */
+#define REC_SIZE(kind, version)                                                                  \
+	((kind) == K_CONCURRENT_KERNEL ? (version) >= 130000 ? 216 : (version) < 19 ? 200 : 208 : \
+	 (kind) == K_MEMCPY ? (version) < 19 ? 88 : 96 :                                         \
+	 (kind) == K_MEMSET ? 88 :                                                               \
+	 (kind) == K_OVERHEAD ? (version) < 19 ? 40 : 56 :                                       \
+	 (kind) == K_GRAPH_TRACE ? (version) < 19 ? 48 : 56 :                                    \
+	 (kind) == K_SYNCHRONIZATION ? (version) < 19 ? 40 : 56 : 0)
 static inline size_t rec_size(uint32_t kind, uint32_t version)
 {
-	int old = version < 19;		/* 19: 12.0 */
-
-	switch (kind) {
-	case K_CONCURRENT_KERNEL:
-		return version >= 130000 ? 216 : old ? 200 : 208;
-	case K_MEMCPY:
-		return old ? 88 : 96;
-	case K_MEMSET:
-		return 88;
-	case K_OVERHEAD:
-		return old ? 40 : 56;
-	case K_GRAPH_TRACE:
-		return old ? 48 : 56;
-	case K_SYNCHRONIZATION:
-		return old ? 40 : 56;
-	}
-	return 0;
+	return REC_SIZE(kind, version);
 }
 
 #endif
