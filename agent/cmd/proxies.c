@@ -5,7 +5,6 @@
 #include "base/map.h"
 #include "cmd/log.h"
 #include "source/peers.h"
-#include "source/proc.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +17,7 @@ enum {
 };
 
 struct known {
-	uint64_t start_ns;	/* tells a process from a later one of that number */
+	uint64_t start;		/* tells a process from a later one of that number */
 	uint64_t looked_ns;
 	bool is_proxy;
 };
@@ -63,79 +62,65 @@ static struct known *remember(struct proxies *p, uint32_t tgid)
 	return map__put(p->known, tgid, NULL);
 }
 
-static int follow(struct proxies *p, const struct proc_facts *f)
+static int follow(struct proxies *p, uint32_t tgid, const char *comm)
 {
-	const struct host_process hp = { .tgid = f->pid, .server = f->pid, .role = "proxy",
-					 .title = f->cmdline ? f->cmdline : "" };
-	int err = pipeline__add_proxy(p->opts.pipe, f->pid, f->comm);
+	const struct host_process hp = { .tgid = tgid, .server = tgid, .role = "proxy", .title = comm };
+	int err = pipeline__add_proxy(p->opts.pipe, tgid, comm);
 
 	if (err == -E2BIG) {
-		log_warn("more than enough proxies are followed: not pid %u (%s)", f->pid, f->comm);
+		log_warn("more than enough proxies are followed: not pid %u (%s)", tgid, comm);
 		return 0;
 	}
-	err = err ? err : src_bpf__add_target(p->opts.bpf, f->pid);
+	err = err ? err : src_bpf__add_target(p->opts.bpf, tgid);
 	if (err)
 		return err;
 	err = host__add(p->opts.host, &hp);
 	p->n_proxies++;
+	log_info("pid %u (%s) is followed as a proxy", tgid, comm);
 	return err == -E2BIG ? 0 : err;
 }
 
 /* 1: it is a proxy and was none yet. */
-static int look_at(struct proxies *p, uint32_t tgid)
+static int look_at(struct proxies *p, uint32_t tgid, struct peer *ret)
 {
 	struct known *k = map__get(p->known, tgid);
-	struct proc_facts f;
-	bool fresh, serves;
+	bool fresh;
 	int err;
 
 	if (p->opts.is_target(p->opts.ctx, tgid) || (k && p->now_ns - k->looked_ns < FORGET_NS))
 		return 0;
-	err = proc_read_facts(tgid, &f);
-	if (err && err != -EACCES)
-		return err == -ENOMEM ? err : 0;
-	fresh = !k || k->start_ns != f.start_ns || !k->is_proxy;
-	serves = f.n_ports > 0;
+	err = peers_look(tgid, ret);
+	if (err)
+		return err == -ESRCH ? 0 : err;
+	fresh = !k || k->start != ret->start || !k->is_proxy;
 	k = remember(p, tgid);
-	err = k ? 0 : -ENOMEM;
-	if (k)
-		*k = (struct known){ f.start_ns, p->now_ns, serves };
-	if (!err && serves && fresh)
-		err = follow(p, &f);
-	if (!err && serves && fresh)
-		log_info("pid %u (%s) is followed as a proxy", f.pid, f.comm);
-	proc_facts__free(&f);
-	return err == -ESRCH ? 0 : err ? err : serves && fresh;
-}
-
-/* What the user learns: once for all workers. */
-static void announce(uint32_t tgid, int n)
-{
-	struct proc_facts f;
-
-	if (proc_read_facts(tgid, &f))
-		return;
-	log_warn("%s (pid %u%s) stands before an engine of this host and is followed, too; --no-proxies leaves it out",
-		 f.comm, tgid, n > 1 ? " and its workers" : "");
-	proc_facts__free(&f);
+	if (!k)
+		return -ENOMEM;
+	*k = (struct known){ ret->start, p->now_ns, ret->listens };
+	if (!ret->listens || !fresh)
+		return 0;
+	err = follow(p, tgid, ret->comm);
+	return err ? err : 1;
 }
 
 /* A worker is one of several: the next request may go to another. */
 static int look_at_workers(struct proxies *p, uint32_t tgid)
 {
 	uint32_t *pids = NULL;
-	int n, found = 1, err = look_at(p, tgid);
+	struct peer first, other;
+	int n, found = 1, err = look_at(p, tgid, &first);
 
 	if (err <= 0)
 		return err;
 	n = peers_siblings(tgid, &pids);
 	err = n < 0 ? n : 0;
 	for (int i = 0; i < n && err >= 0; i++) {
-		err = look_at(p, pids[i]);
+		err = look_at(p, pids[i], &other);
 		found += err == 1;
 	}
 	free(pids);
-	announce(tgid, found);
+	log_warn("%s (pid %u%s) stands before an engine of this host and is followed, too; --no-proxies leaves it out",
+		 first.comm, tgid, found > 1 ? " and its workers" : "");
 	return err < 0 ? err : 0;
 }
 

@@ -16,7 +16,7 @@
 enum {
 	MAX_SOCKETS = 1 << 20, MAX_NETNS = 4096, MAX_PIDS = 65536,
 	MAX_FDS = 1 << 20,	/* of one process */
-	TCP_ESTABLISHED = 1, TCP_SYN_SENT = 2,
+	TCP_ESTABLISHED = 1, TCP_SYN_SENT = 2, TCP_LISTEN = 10,
 };
 
 struct look {
@@ -86,9 +86,9 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static int look_at_fds(void *ctx, pid_t pid)
+/* 1: it has one of these sockets, 0: none, or -ENOMEM. */
+static int has_socket(pid_t pid, const uint64_t *inodes, size_t n_inodes)
 {
-	struct look *l = ctx;
 	char path[64], link[64];
 	struct dirent *d;
 	bool has = false;
@@ -107,10 +107,18 @@ static int look_at_fds(void *ctx, pid_t pid)
 			continue;	/* "." and "..", or closed meanwhile */
 		link[len] = 0;
 		has = sscanf(link, "socket:[%lu]", &inode) == 1 &&
-		      bsearch(&inode, l->inodes.v, l->inodes.n, sizeof(inode), by_value);
+		      bsearch(&inode, inodes, n_inodes, sizeof(inode), by_value);
 	}
 	closedir(dir);
-	return has ? ADD(&l->pids, (uint32_t)pid, MAX_PIDS) : 0;
+	return has;
+}
+
+static int look_at_fds(void *ctx, pid_t pid)
+{
+	struct look *l = ctx;
+	int has = has_socket(pid, l->inodes.v, l->inodes.n);
+
+	return has > 0 ? ADD(&l->pids, (uint32_t)pid, MAX_PIDS) : has;
 }
 
 static int give(struct look *l, int err, uint32_t **ret)
@@ -139,9 +147,16 @@ int peers_of_ports(const uint16_t *ports, size_t n_ports, uint32_t **ret)
 
 /* ---- siblings ---- */
 
-static bool read_ppid(pid_t pid, uint32_t *ret)
+struct stat_line {
+	char comm[16];
+	uint32_t ppid;
+	uint64_t start;
+};
+
+static bool read_stat(pid_t pid, struct stat_line *ret)
 {
-	char path[64], line[512], *end;
+	char path[64], line[1024], *begin, *end;
+	size_t len;
 	bool ok;
 	FILE *f;
 
@@ -149,20 +164,28 @@ static bool read_ppid(pid_t pid, uint32_t *ret)
 	f = fopen(path, "re");
 	if (!f)
 		return false;
-	/* pid (comm) state ppid: comm may hold anything, its end is the last ')' */
-	ok = fgets(line, sizeof(line), f) && (end = strrchr(line, ')')) && sscanf(end + 1, " %*c %u", ret) == 1;
+	ok = fgets(line, sizeof(line), f);
 	fclose(f);
-	return ok;
+	/* pid (comm) state ppid ...: comm may hold anything, its end is the last ')' */
+	begin = ok ? strchr(line, '(') : NULL;
+	end = begin ? strrchr(begin, ')') : NULL;
+	if (!end || sscanf(end + 1, " %*c %u %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %lu",
+			   &ret->ppid, &ret->start) != 2)
+		return false;
+	len = end - begin - 1 < 15 ? end - begin - 1 : 15;
+	memcpy(ret->comm, begin + 1, len);
+	ret->comm[len] = 0;
+	return true;
 }
 
 static int look_at_parent(void *ctx, pid_t pid)
 {
 	struct look *l = ctx;
 	struct stat st;
+	struct stat_line line;
 	char path[64];
-	uint32_t ppid;
 
-	if ((uint32_t)pid == l->self || !read_ppid(pid, &ppid) || ppid != l->parent)
+	if ((uint32_t)pid == l->self || !read_stat(pid, &line) || line.ppid != l->parent)
 		return 0;
 	snprintf(path, sizeof(path), "/proc/%d/exe", pid);
 	if (stat(path, &st) || st.st_dev != l->exe_dev || st.st_ino != l->exe_inode)
@@ -173,15 +196,65 @@ static int look_at_parent(void *ctx, pid_t pid)
 int peers_siblings(uint32_t pid, uint32_t **ret)
 {
 	struct look l = { .self = pid };
+	struct stat_line line;
 	struct stat st;
 	char path[64];
 	int err = 0;
 
 	snprintf(path, sizeof(path), "/proc/%u/exe", pid);
-	if (!stat(path, &st) && read_ppid(pid, &l.parent) && l.parent > 1) {
+	if (!stat(path, &st) && read_stat(pid, &line) && line.ppid > 1) {
+		l.parent = line.ppid;
 		l.exe_dev = st.st_dev;
 		l.exe_inode = st.st_ino;
 		err = proc_each(look_at_parent, &l);
 	}
 	return give(&l, err, ret);
+}
+
+/* ---- what tells a proxy ---- */
+
+/* The kernel lists listening sockets before all others. */
+static int read_listeners(struct look *l, pid_t pid, const char *name)
+{
+	char path[64], line[512];
+	unsigned int state;
+	uint64_t inode;
+	int err = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/net/%s", pid, name);
+	f = fopen(path, "re");
+	if (!f)
+		return errno == ENOMEM ? -ENOMEM : 0;
+	if (!fgets(line, sizeof(line), f))
+		line[0] = 0;	/* the title */
+	while (!err && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, " %*[^:]: %*s %*s %x %*s %*s %*s %*s %*s %lu", &state, &inode) != 2 || state != TCP_LISTEN)
+			break;
+		err = ADD(&l->inodes, inode, MAX_SOCKETS);
+	}
+	fclose(f);
+	return err;
+}
+
+int peers_look(uint32_t pid, struct peer *ret)
+{
+	struct look l = { .self = pid };
+	struct stat_line line;
+	int has;
+
+	if (!read_stat(pid, &line))
+		return -ESRCH;
+	has = read_listeners(&l, pid, "tcp");
+	has = has ? has : read_listeners(&l, pid, "tcp6");
+	if (!has && l.inodes.n) {
+		qsort(l.inodes.v, l.inodes.n, sizeof(*l.inodes.v), by_value);
+		has = has_socket(pid, l.inodes.v, l.inodes.n);
+	}
+	vec_free(&l.inodes);
+	if (has < 0)
+		return has;
+	*ret = (struct peer){ .start = line.start, .listens = has };
+	memcpy(ret->comm, line.comm, sizeof(ret->comm));
+	return 0;
 }
