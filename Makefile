@@ -163,9 +163,18 @@ SIMSERVE := $(wildcard tests/sim/serve/*.c)
 $(B)/simserve: $(call obj,$(SIMSERVE)) $(LLOBJ) | $(SIM)
 	$(call say,LD)
 	$(Q)$(CC) $(CFLAGS) -Wl,-rpath,'$$ORIGIN/sim' -o $@ $(filter %.o,$^) -lcjson -ldl -lpthread
+SIMTEST	:= $(B)/tests/sim/behave $(B)/tests/sim/walk $(B)/tests/sim/injected.so
+$(B)/tests/sim/behave $(B)/tests/sim/walk: $(B)/tests/sim/%: $(B)/obj/tests/sim/%.o
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(CFLAGS) -o $@ $< -ldl -lpthread
+$(B)/tests/sim/injected.so: tests/sim/injected.c
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(SIM_CC)
 
 unit: $(UNIT)
-sim: $(SIM) $(B)/simserve
+sim: $(SIM) $(B)/simserve $(SIMTEST)
 fuzzers: $(FUZZ)
 benches: $(BENCH)
 bpftests: $(BPFTEST)
