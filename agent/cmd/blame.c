@@ -79,22 +79,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 }
 
 static int print_text(const struct blame_opts *o, const struct model_view *v, struct blame *b,
-		      const struct blame_selection *sel)
+		      const struct summary *summary, const struct blame_selection *sel)
 {
 	struct text_opts to = { .width = screen_width(), .color = screen_color(), .utf8 = screen_utf8() };
 	struct blame_text t = { .v = v, .request = sel->request, .mechanism = o->mechanism,
-				.top = o->all ? SIZE_MAX : o->top };
+				.top = o->all ? SIZE_MAX : o->top, .summary = summary };
 	struct blame_sum *sum = NULL, *all = NULL;
-	struct summary s;
-	int err;
+	int err = blame_sum__select(b, v, sel, &sum);
 
-	err = summarise(v, &s);
-	if (!err)
-		err = blame_sum__select(b, v, sel, &sum);
 	if (!err && sel->request)
 		err = blame_sum__new(b, v, &all);
 	if (!err) {
-		t.summary = &s;
 		t.sum = sum;
 		t.all = all;
 		err = blame_text(&t, &to, stdout);
@@ -109,6 +104,7 @@ static int print(const struct blame_opts *o, const struct model_view *v, const c
 	struct json_opts jo = { .all_gaps = o->all, .trouble = *trouble ? trouble : NULL };
 	struct blame_selection sel = { 0 };
 	struct blame *b = NULL;
+	struct summary summary;
 	char why[512];
 	size_t i;
 	int err;
@@ -124,11 +120,14 @@ static int print(const struct blame_opts *o, const struct model_view *v, const c
 		sel.mechanisms = 1ull << o->mechanism;
 	if (!o->json)
 		say_trouble(trouble);
-	err = blame__new(v, &b);
+	/* first what takes most memory, and gives it back */
+	err = o->json ? 0 : summarise(v, &summary);
+	if (!err)
+		err = blame__new(v, &b);
 	if (!err && o->json)
 		err = json_blame_only(v, b, &sel, &jo, stdout);
 	else if (!err)
-		err = print_text(o, v, b, &sel);
+		err = print_text(o, v, b, &summary, &sel);
 	blame__free(b);
 	return err;
 }
