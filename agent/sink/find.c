@@ -26,13 +26,31 @@ static int request_fits(const struct rec_request *r, const char *what, size_t le
 	return a > c ? a : c;
 }
 
+static bool parse_number(const char *what, uint64_t *ret)
+{
+	if (*what == 'r' || *what == 'R')
+		what++;
+	return *what >= '0' && *what <= '9' && !str_parse_u64(what, ret);
+}
+
+/* One that has a number, but is no LLM's: NULL if there is none. */
+static const struct rec_other *find_other(const struct model_view *v, const char *what)
+{
+	uint64_t number;
+
+	if (!parse_number(what, &number))
+		return NULL;
+	for (size_t i = 0; i < v->n_others; i++)
+		if (v->others[i].req == number)
+			return &v->others[i];
+	return NULL;
+}
+
 static bool find_number(const struct model_view *v, const char *what, size_t *ret)
 {
 	uint64_t number;
 
-	if (*what == 'r' || *what == 'R')
-		what++;
-	if (*what < '0' || *what > '9' || str_parse_u64(what, &number))
+	if (!parse_number(what, &number))
 		return false;
 	for (size_t i = 0; i < v->n_requests; i++)
 		if (v->requests[i].req == number) {
@@ -64,6 +82,7 @@ static void list_candidates(const struct model_view *v, const char *what, int fi
 int find_request(const struct model_view *v, const char *what, size_t *ret, char *why, size_t size)
 {
 	size_t len = strlen(what), n[3] = { 0 }, first[3] = { 0 };
+	const struct rec_other *other;
 
 	if (find_number(v, what, ret))
 		return 0;
@@ -83,7 +102,11 @@ int find_request(const struct model_view *v, const char *what, size_t *ret, char
 			return -ENOTUNIQ;
 		}
 	}
-	if (v->n_requests)
+	other = find_other(v, what);
+	if (other)
+		snprintf(why, size, "'%.80s' was %s, no request to an LLM: only its time is known", what,
+			 *other->path ? other->path : "of another kind");
+	else if (v->n_requests)
 		snprintf(why, size,
 			 "no request '%.80s'; there are r%u to r%u, see 'tokenlag report'", what,
 			 v->requests[0].req, v->requests[v->n_requests - 1].req);

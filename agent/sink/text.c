@@ -35,8 +35,8 @@ void text_seen(struct page *p, const struct model_view *v, const struct summary 
 				      (double)(v->n_events + v->n_lost_events)),
 			 v->n_lost ? ", see notes" : "");
 	if (v->n_other_requests)
-		snprintf(others, sizeof(others), " and %" PRIu64 " others such as /health",
-			 v->n_other_requests);
+		snprintf(others, sizeof(others), " and %" PRIu64 " other%s such as /health",
+			 v->n_other_requests, v->n_other_requests == 1 ? "" : "s");
 	if (s->steps_seen)
 		snprintf(steps, sizeof(steps),
 			 "%" PRIu64 " engine steps, %.1f %% of their %" PRIu64

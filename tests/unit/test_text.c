@@ -446,6 +446,8 @@ static const struct find_case {
 	{ "chatcmpl", -ENOTUNIQ, 0, "r1 r2 r3" },
 	{ "7", 0, 2, NULL },			/* no r7, but an id that begins so */
 	{ "r9", -ENOENT, 0, "no request 'r9'; there are r1 to r3" },
+	{ "r5", -ENOENT, 0, "'r5' was /tokenize, no request to an LLM" },
+	{ "6", -ENOENT, 0, "'6' was of another kind, no request to an LLM" },
 	{ "", -ENOENT, 0, "no request ''" },
 	{ "zeta", -ENOENT, 0, "no request 'zeta'" },
 	{ "00-abc", 0, 2, NULL },
@@ -453,8 +455,11 @@ static const struct find_case {
 
 static void test_find__cases(void **state)
 {
+	static const struct rec_other others[] = { { .req = 5, .path = "/tokenize" }, { .req = 6 } };
 	struct fake *f = *state;
 
+	f->v.others = others;
+	f->v.n_others = ARRAY_SIZE(others);
 	for (int i = 0; i < 3; i++)
 		fake_request(f, i);
 	strcpy(f->reqs[0].x_request_id, "alpha");
