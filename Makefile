@@ -133,7 +133,7 @@ all: $(B)/libtokenlag.so
 
 # ---- a machine without a GPU: stand-ins for NVIDIA's libraries, and a server that drives them ----
 SIM	:= $(B)/sim/libcuda.so.1 $(B)/sim/libcupti.so.13 $(B)/sim/libcupti.so.12 $(B)/sim/libcupti.so.11.8 \
-	   $(B)/sim/endbr/libcuda.so.1 $(B)/sim/old/libcupti.so.13 $(B)/sim/old/libcupti.so.12
+	   $(B)/sim/endbr/libcuda.so.1 $(B)/sim/private/libcuda.so.1 $(B)/sim/old/libcupti.so.13 $(B)/sim/old/libcupti.so.12
 SIM_H	:= $(wildcard tests/sim/*.h)
 SIM_CC	= $(CC) -std=gnu11 $(filter-out -Wmissing-prototypes,$(WARN)) -O2 -g -D_GNU_SOURCE -fPIC \
 	  -fvisibility=hidden -shared -Wl,-soname,$(@F) -o $@ $(filter %.c,$^) -ldl -lpthread
@@ -150,6 +150,11 @@ $(B)/sim/endbr/libcuda.so.1: $(SIM_CUDA)
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(SIM_CC) -fcf-protection=full
+# For processes that have NVIDIA's runtime, too: it does not find this one by its usual name.
+$(B)/sim/private/libcuda.so.1: $(SIM_CUDA)
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(SIM_CC) $(SIM_PUSH) -Wl,-soname,libcuda-simulated.so
 $(B)/sim/libcupti.so.11.8: SIM_V := 18
 $(B)/sim/libcupti.so.12: SIM_V := 28
 $(B)/sim/libcupti.so.13: SIM_V := 130001
@@ -172,6 +177,11 @@ $(B)/tests/sim/injected.so: tests/sim/injected.c
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(SIM_CC)
+SIMTEST	+= $(B)/tests/sim/in_target
+$(B)/tests/sim/in_target: $(call obj,tests/sim/in_target.c tests/sim/in_target_parts.c)
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(CFLAGS) -o $@ $^ -ldl -lpthread
 
 unit: $(UNIT)
 sim: $(SIM) $(B)/simserve $(SIMTEST)

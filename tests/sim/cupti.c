@@ -98,8 +98,10 @@ static int bind(void)
 
 	if (driver)
 		return CUPTI_OK;
-	lib = dlopen("libcuda.so.1", RTLD_NOW);
-	fn = lib ? (sim_bind_fn)dlsym(lib, SIM_BIND) : NULL;
+	fn = (sim_bind_fn)dlsym(RTLD_DEFAULT, SIM_BIND);
+	lib = fn ? NULL : dlopen("libcuda.so.1", RTLD_NOW);
+	if (lib)
+		fn = (sim_bind_fn)dlsym(lib, SIM_BIND);
 	if (!fn)
 		return CUPTI_UNKNOWN;
 	hooks.call = call;

@@ -51,10 +51,13 @@ SIM_API int cuDriverGetVersion(int *version)
 
 SIM_API int cuDeviceGetCount(int *n)
 {
+	struct { int *n; } params = { n };
+
+	ENTER(4, "cuDeviceGetCount");
 	if (!n)
-		return CUDA_INVALID_VALUE;
+		EXIT(CUDA_INVALID_VALUE);
 	*n = sim_n_devices();
-	return sim_ready();
+	EXIT(sim_ready());
 }
 
 SIM_API int cuDeviceGet(int *device, int ordinal)

@@ -87,6 +87,8 @@ static void open_all(void)
 				 number("own", 0) ? NULL : text("libcupti", "build/sim/libcupti.so.13"));
 	if (text("also", NULL))
 		target_symbol(text("also", NULL), "cuptiGetVersion");
+	if (text("map", NULL))
+		target_symbol(text("map", NULL), "mapped");
 	s = target_symbol(text("library", "build/libtokenlag.so"), "tokenlag_start");
 	memcpy(&start, &s, sizeof(start));
 	agent__open(&agent, number("ring", 16 << 20));
@@ -114,7 +116,7 @@ static void print_end(void)
 		       (double)r->callback_ns / r->n_launches);
 }
 
-/* The target goes on meanwhile: the library lets go at the end of a call of CUDA. */
+/* The target goes on meanwhile. */
 static bool leave(void)
 {
 	order(TL_ORDER_LEAVE);
@@ -236,6 +238,16 @@ static int case_fault(void)
 	if (start(agent.memfd))
 		return 1;
 	agent__start_reader(&agent);
+	if (number("empty", 0)) {	/* a session before, in which nothing happened */
+		order(level());
+		agent__wait(&agent, TL_RING_ACTIVE, 5000);
+		order(TL_ORDER_LEAVE);
+		agent__wait(&agent, TL_RING_LEFT, 5000);
+		wait_no_threads();
+		if (start(agent.memfd))
+			return 1;
+		begin = sim_now();
+	}
 	order(level());
 	until = begin + limit * 1000000;
 	while (sim_now() < until && agent.ring->state != wanted) {
