@@ -8,6 +8,7 @@ void clocks__reset(struct clocks *c)
 {
 	c->n = 0;
 	c->n_epochs = 0;
+	c->hint = 0;
 }
 
 static const struct clock_pair *pair(const struct clocks *c, uint64_t i)
@@ -60,7 +61,7 @@ static bool epoch_range(const struct clocks *c, uint32_t e, uint64_t *ret_from, 
 	return *ret_from < *ret_to;
 }
 
-uint64_t clocks__map(const struct clocks *c, uint64_t real_ns, bool *ret_guess)
+uint64_t clocks__map(struct clocks *c, uint64_t real_ns, bool *ret_guess)
 {
 	uint32_t oldest = c->n_epochs > MAX_EPOCHS ? c->n_epochs - MAX_EPOCHS : 0, e = c->n_epochs;
 	uint64_t from = 0, to = 0, lo, hi;
@@ -70,6 +71,9 @@ uint64_t clocks__map(const struct clocks *c, uint64_t real_ns, bool *ret_guess)
 	*ret_guess = false;
 	if (!c->n)
 		return 0;
+	if (c->n_epochs == 1 && c->hint + 1 < c->n && c->hint + MAX_PAIRS > c->n &&
+	    pair(c, c->hint)->real_ns <= real_ns && real_ns < pair(c, c->hint + 1)->real_ns)
+		return between(pair(c, c->hint), pair(c, c->hint + 1), real_ns);
 	/* The newest epoch that had begun. A clock set back shows times twice: the later one is taken. */
 	while (e-- > oldest) {
 		if (!epoch_range(c, e, &from, &to))
@@ -106,5 +110,6 @@ found:
 		else
 			hi = mid;
 	}
+	c->hint = lo;
 	return between(pair(c, lo), pair(c, hi), real_ns);
 }

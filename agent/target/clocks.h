@@ -19,12 +19,13 @@ struct clocks {
 	struct clock_pair pairs[MAX_PAIRS];
 	uint32_t n_epochs;	/* steps so far, and one */
 	uint64_t first[MAX_EPOCHS];	/* number of the first pair of an epoch; the last MAX_EPOCHS are kept */
+	uint64_t hint;		/* the pair that was used last */
 };
 
 void clocks__reset(struct clocks *c);
 bool clocks__add(struct clocks *c, const struct clock_pair *p);	/* true: the clock was set before it */
 
 /* When real_ns was. ret_guess: the clock was set about then, so that it may have been another time, too. */
-uint64_t clocks__map(const struct clocks *c, uint64_t real_ns, bool *ret_guess);
+uint64_t clocks__map(struct clocks *c, uint64_t real_ns, bool *ret_guess);
 
 #endif

@@ -98,20 +98,20 @@ static bool mapped(const char *name, const char *skip, char *ret, size_t size)
 	return found;
 }
 
-bool cupti__cuda_ready(bool *ret_simulated)
+int cupti__touch_cuda(bool *ret_simulated)
 {
 	void *lib = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY), *sym;
-	int (*current)(void **);
-	void *ctx;
+	int (*count)(int *);
+	int n;
 
 	if (!lib)
-		return false;
+		return -ENOENT;
 	*ret_simulated = dlsym(lib, "tokenlag_simulated") != NULL;
-	sym = dlsym(lib, "cuCtxGetCurrent");
+	sym = dlsym(lib, "cuDeviceGetCount");
 	if (!sym)
-		return false;
-	memcpy(&current, &sym, sizeof(current));
-	return current(&ctx) == 0;	/* else 3: cuInit was not called */
+		return -ENOENT;
+	memcpy(&count, &sym, sizeof(count));
+	return count(&n);
 }
 
 /* ---- the library ---- */

@@ -30,8 +30,8 @@ struct cupti {
 	int (*finalize)(void);
 };
 
-/* Has this process begun to use CUDA? Asks the libcuda that it has mapped; loads nothing. */
-bool cupti__cuda_ready(bool *ret_simulated);
+/* Calls cuDeviceGetCount, CUPTI_TOUCH, in the libcuda that is mapped; loads nothing. 0: CUDA is in use here. */
+int cupti__touch_cuda(bool *ret_simulated);
 
 /* Finds and loads it, in c. Returns 0 or -errno with a sentence in why. Calls nothing but cuptiGetVersion. */
 int cupti__find(struct cupti *c, char *why, size_t why_size);

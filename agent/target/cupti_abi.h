@@ -21,6 +21,7 @@ enum { CUPTI_FORCED = 1 };	/* cuptiActivityFlushAll */
 enum {				/* CUpti_CallbackDomain */
 	CUPTI_DRIVER = 1, CUPTI_RUNTIME = 2, CUPTI_STATE = 6,
 };
+enum { CUPTI_TOUCH = 4 };	/* CUPTI_DRIVER_TRACE_CBID_cuDeviceGetCount */
 enum { CUPTI_ENTER = 0, CUPTI_EXIT = 1 };
 enum { CUPTI_FATAL_ERROR = 1 };	/* CUpti_CallbackIdState */
 enum { CUPTI_NAME_MIN = 64 };	/* room for the name of another subscriber */

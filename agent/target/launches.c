@@ -101,17 +101,13 @@ static void tell(const struct call_row *row, const struct cupti_call *c, struct 
 		ring_count(&target.ring.shared->callback_ns, (now_ns() - now) * SAMPLE_EVERY);
 }
 
-/* The only place where CUPTI lets go of a process without a wait: at the end of a call of CUDA. */
+/* At the end of a call of CUDA, where NVIDIA wants it; the call is our own, so that no thread of the target
+ * hangs with it, and none has to come by. */
 static void detach(void)
 {
-	uint32_t wanted = DETACH_WANTED;
-
-	if (!__atomic_compare_exchange_n(&target.detach, &wanted, DETACH_RUNS, false, __ATOMIC_ACQ_REL,
-					 __ATOMIC_RELAXED))
-		return;
 	target.cupti.unsubscribe(target.subscriber);
 	target.cupti.finalize();
-	__atomic_store_n(&target.detach, DETACH_DONE, __ATOMIC_RELEASE);
+	__atomic_store_n(&target.detach_thread, 0, __ATOMIC_RELEASE);
 }
 
 static void on_call(uint32_t domain, uint32_t cbid, const struct cupti_call *c, struct shard *s, uint64_t thread)
@@ -125,7 +121,7 @@ static void on_call(uint32_t domain, uint32_t cbid, const struct cupti_call *c, 
 			*c->data = now_ns();
 		return;
 	}
-	if (__atomic_load_n(&target.detach, __ATOMIC_RELAXED) == DETACH_WANTED) {
+	if (__atomic_load_n(&target.detach_thread, __ATOMIC_RELAXED) == thread) {
 		detach();
 		return;
 	}

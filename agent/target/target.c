@@ -80,7 +80,7 @@ static bool agent_lives(const struct tl_ring *shared, uint64_t started_ns)
 
 static bool cuda_ready(struct tl_ring *shared)
 {
-	bool simulated = false, ready = cupti__cuda_ready(&simulated);
+	bool simulated = false, ready = cupti__touch_cuda(&simulated) == 0;
 
 	shared->simulated = simulated;
 	if (!ready && !shared->why[0])
@@ -178,7 +178,7 @@ static void leave(int err)
 		target__say("%.127s", why);
 	else if (left > 0)
 		target__say("left without cuptiFinalize: %s", target.cupti.version < CUPTI_12_6 ?
-			    "older than 12.6" : "no CUDA call came to do it in");
+			    "older than 12.6" : "it did not call back");
 	else
 		target__say("%s", "");
 	target__state(err ? TL_RING_REFUSED : TL_RING_LEFT);
@@ -251,7 +251,7 @@ static void reset(void)
 	clocks__reset(&target.clocks);
 	target.window = (struct window){ 0 };
 	target.subscriber = NULL;
-	target.detach = DETACH_NO;
+	target.detach_thread = 0;
 	target.fatal = target.level = target.n_graphs = 0;
 	target.told_clock_ns = target.last_pair_ns = 0;
 	target.pid = getpid();

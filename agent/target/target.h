@@ -16,7 +16,6 @@ enum { N_SHARDS = 64 };
 enum { CALL_TIMEOUT_MS = 1500, SUBSCRIBE_TIMEOUT_MS = 60000 };
 
 enum phase { PHASE_FREE = 0, PHASE_TAKEN = 1 };		/* by a thread of ours */
-enum detach { DETACH_NO = 0, DETACH_WANTED = 1, DETACH_RUNS = 2, DETACH_DONE = 3 };
 
 struct shard {			/* of threads of the target: no two threads write one cache line, if they can */
 	uint32_t n_inside;	/* callbacks */
@@ -48,7 +47,7 @@ struct target {
 	uint32_t dead;		/* CUPTI hung or gave up: never again in this process */
 	char dead_why[128];
 	uint32_t fatal;		/* CUPTI says that it gave up */
-	uint32_t detach;	/* enum detach */
+	uint64_t detach_thread;	/* ours, about to make a call at whose end CUPTI is let go; 0: not now */
 	uint32_t level;		/* enum tl_ring_order, as the callbacks see it */
 	uint32_t n_graphs;	/* graph launches seen */
 

@@ -9,8 +9,7 @@
 enum {
 	DEFAULT_RECORDS = 200000, DEFAULT_WINDOW_MS = 2000, DEFAULT_FLUSH_MS = 100,
 	SETTLE_MS = 5, MAX_SETTLE = 20,		/* for buffers to come back when a window closes */
-	DETACH_WAIT_MS = 500,			/* for a call of CUDA to end, in which to let go */
-	DRAIN_WAIT_MS = 1000,
+	DRAIN_WAIT_MS = 1000, LOOK_MS = 300,
 	DEAD_LAUNCHES = 32, DEAD_NS = 1000000000,	/* so many launches, so long, and no record */
 	BAD_RECORDS = 64,			/* ... and a tenth of all */
 	PAIR_NS = 2000000,			/* a clock that is set is set between two pairs */
@@ -91,8 +90,9 @@ static int attach(void)
 		      target.cupti.register_callbacks(records__on_request, records__on_complete));
 	if (err)
 		return err;
-	return GUARDED("cuptiEnableCallback",
-		       target.cupti.enable_callback(1, target.subscriber, CUPTI_STATE, CUPTI_FATAL_ERROR));
+	guard__enter(&target.guard, "cuptiEnableCallback", CALL_TIMEOUT_MS);
+	target.cupti.enable_callback(1, target.subscriber, CUPTI_STATE, CUPTI_FATAL_ERROR);	/* not in 11.8 */
+	return guard__leave(&target.guard) ? 0 : -ECANCELED;
 }
 
 /* ---- a window ---- */
@@ -135,6 +135,48 @@ static int enable_kinds(uint32_t level)
 	return 0;
 }
 
+/* Silence is not idleness: some CUPTIs collect nothing after an empty session, and report success. */
+static int judge(uint64_t now)
+{
+	struct window *w = &target.window;
+	uint64_t launches = __atomic_load_n(&w->n_launches, __ATOMIC_RELAXED);
+
+	if (__atomic_load_n(&target.fatal, __ATOMIC_ACQUIRE))
+		return -EPIPE;
+	if (launches && !w->first_launch_ns)
+		w->first_launch_ns = now;
+	if (launches >= DEAD_LAUNCHES && !w->n_device && !w->n_bad && now - w->first_launch_ns >= DEAD_NS) {
+		target__say("collection is dead: %llu launches gave no record", (unsigned long long)launches);
+		return -ENODATA;
+	}
+	if (w->n_bad >= BAD_RECORDS && w->n_bad * 10 >= w->n_records) {
+		target__say("CUPTI gives impossible times: %llu of %llu records",
+			    (unsigned long long)w->n_bad, (unsigned long long)w->n_records);
+		return -EBADMSG;
+	}
+	if (target.cupti.version < CUPTI_12_6 && __atomic_load_n(&target.n_graphs, __ATOMIC_RELAXED)) {
+		target__say("CUDA graphs with a CUPTI older than 12.6 (API version %u) are not safe to attach to",
+			    target.cupti.version);
+		return -ENOTSUP;
+	}
+	return 0;
+}
+
+/* Before 12.6, records of graphs that were made before we came have crashed targets: see whether there are any,
+ * by callbacks alone. */
+static int look_for_graphs(void)
+{
+	int err = 0;
+
+	if (target.cupti.version >= CUPTI_12_6)
+		return 0;
+	for (int ms = 0; !err && ms < LOOK_MS; ms += 10) {
+		sleep_ms(10);
+		err = judge(now_ns());
+	}
+	return err;
+}
+
 int window__begin(uint32_t level)
 {
 	int err;
@@ -151,6 +193,9 @@ int window__begin(uint32_t level)
 	__atomic_store_n(&target.level, level, __ATOMIC_RELEASE);
 	err = launches__enable(true, level);
 	if (err < 0)
+		return err;
+	err = look_for_graphs();
+	if (err)
 		return err;
 	err = enable_kinds(level);
 	if (err)
@@ -177,33 +222,6 @@ static int ask_dropped(void)
 	if (!err)
 		ring_count(&target.ring.shared->n_cupti_dropped, n);
 	return err == -ECANCELED ? err : 0;
-}
-
-/* Silence is not idleness: some CUPTIs collect nothing after an empty session, and report success. */
-static int judge(uint64_t now)
-{
-	struct window *w = &target.window;
-	uint64_t launches = __atomic_load_n(&w->n_launches, __ATOMIC_RELAXED);
-
-	if (__atomic_load_n(&target.fatal, __ATOMIC_ACQUIRE))
-		return -EPIPE;
-	if (launches && !w->first_launch_ns)
-		w->first_launch_ns = now;
-	if (launches >= DEAD_LAUNCHES && !w->n_device && !w->n_bad && now - w->first_launch_ns >= DEAD_NS) {
-		target__say("collection is dead: %llu launches gave no record", (unsigned long long)launches);
-		return -ENODATA;
-	}
-	if (w->n_bad >= BAD_RECORDS && w->n_bad * 10 >= w->n_records) {
-		target__say("CUPTI gives impossible times: %llu of %llu records",
-			    (unsigned long long)w->n_bad, (unsigned long long)w->n_records);
-		return -EBADMSG;
-	}
-	if (target.cupti.version < CUPTI_12_6 && __atomic_load_n(&target.n_graphs, __ATOMIC_RELAXED)) {
-		target__say("CUDA graphs with a CUPTI older than 12.6 (API version %u) are not safe to attach to",
-			    target.cupti.version);
-		return -ENOTSUP;
-	}
-	return 0;
 }
 
 int window__tick(void)
@@ -279,24 +297,19 @@ int window__end(void)
 
 static int detach_in_exit(void)
 {
-	uint32_t state = DETACH_WANTED;
-	uint64_t begin = now_ns();
+	bool simulated;
+	int err = GUARDED("cuptiEnableCallback", target.cupti.enable_callback(1, target.subscriber, CUPTI_DRIVER,
+									      CUPTI_TOUCH));
 
-	__atomic_store_n(&target.detach, DETACH_WANTED, __ATOMIC_RELEASE);
-	if (launches__enable(true, TL_ORDER_KERNELS) < 0)
-		return -ECANCELED;
-	while (__atomic_load_n(&target.detach, __ATOMIC_ACQUIRE) == DETACH_WANTED &&
-	       now_ns() - begin < DETACH_WAIT_MS * 1000000ull)
-		sleep_ms(2);
-	if (__atomic_compare_exchange_n(&target.detach, &state, DETACH_NO, false, __ATOMIC_ACQ_REL,
-					__ATOMIC_ACQUIRE))
-		return -EAGAIN;		/* nobody called CUDA */
-	/* A thread of the target is in it: all that can be done is to wait, and to say so. */
+	if (err)
+		return err;
+	__atomic_store_n(&target.detach_thread, (uint64_t)pthread_self(), __ATOMIC_RELEASE);
 	guard__enter(&target.guard, "cuptiFinalize", CALL_TIMEOUT_MS);
-	while (__atomic_load_n(&target.detach, __ATOMIC_ACQUIRE) != DETACH_DONE &&
-	       !__atomic_load_n(&target.dead, __ATOMIC_ACQUIRE))
-		sleep_ms(1);
-	return guard__leave(&target.guard) ? 0 : -ECANCELED;
+	cupti__touch_cuda(&simulated);
+	if (!guard__leave(&target.guard))
+		return -ECANCELED;
+	/* Still set: the callback did not come. */
+	return __atomic_exchange_n(&target.detach_thread, 0, __ATOMIC_ACQ_REL) ? -EAGAIN : 0;
 }
 
 int window__let_go(void)
@@ -310,9 +323,7 @@ int window__let_go(void)
 		if (err == -ECANCELED)
 			return err;
 	}
-	if (err == -EAGAIN) {
-		if (launches__enable(false, TL_ORDER_KERNELS) < 0)
-			return -ECANCELED;
+	if (err) {
 		guard__enter(&target.guard, "cuptiUnsubscribe", CALL_TIMEOUT_MS);
 		target.cupti.unsubscribe(target.subscriber);
 		if (!guard__leave(&target.guard))
@@ -322,5 +333,5 @@ int window__let_go(void)
 	__atomic_store_n(&target.off, 1, __ATOMIC_SEQ_CST);
 	for (int i = 0; i < DRAIN_WAIT_MS && !launches__drained(); i++)
 		sleep_ms(1);
-	return err == -EAGAIN ? 1 : 0;
+	return err ? 1 : 0;
 }

@@ -20,7 +20,7 @@ static const char *text(const char *name, const char *otherwise)
 {
 	size_t n = strlen(name);
 
-	for (int i = 0; i < n_args; i++)
+	for (int i = n_args; i-- > 0;)	/* the last one counts */
 		if (!strncmp(args[i], name, n) && args[i][n] == '=')
 			return args[i] + n + 1;
 	return otherwise;
