@@ -10,12 +10,13 @@ enum { MAX_PROXIES = 1024, MAX_UPSTREAMS = 65536, MAX_EXCHANGES = 8192 };
 
 /* ---- what goes out ---- */
 
-static int tell(struct hops *h, const struct passed *x, const struct handed *d)
+static int tell(struct hops *h, struct passed *x, const struct handed *d)
 {
 	const struct asked *a = map__get(h->asked, x->req);
 	const struct proxy *p = map__get(h->proxies, x->tgid);
 	struct tl_delivered ev = {
-		.hdr = { sizeof(ev), TL_DELIVERED, x->guess ? TL_F_GUESS : 0, x->tgid, 0, d->ns },
+		.hdr = { sizeof(ev), TL_DELIVERED, x->guess ? TL_F_GUESS : 0, x->tgid, 0,
+			 d->ns > x->told_ns ? d->ns : x->told_ns },
 		.req = x->req, .n_chunks = d->n_chunks, .by = TL_BY_PROXY,
 	};
 
@@ -24,6 +25,7 @@ static int tell(struct hops *h, const struct passed *x, const struct handed *d)
 		ev.n_chunks = d->n_tokens ? a->n_before_tokens + d->n_tokens : 0;
 	if (!ev.n_chunks || (x->joined && !x->opaque))
 		return 0;
+	x->told_ns = ev.hdr.ts_ns;
 	if (p)
 		memcpy(ev.name, p->name, sizeof(ev.name));
 	return emit(&h->out, &ev.hdr);
@@ -39,8 +41,13 @@ int hops_flush(struct hops *h, struct passed *x)
 	for (size_t i = 0; i < h->n_fresh; i++)
 		if (h->fresh[i].number == x->number)
 			return 0;
-	while (n < x->n_handed && !x->handed[n].held && !err)
-		err = tell(h, x, &x->handed[n++]);
+	for (; n < x->n_handed && !x->handed[n].held && !err; n++) {
+		const struct handed *d = &x->handed[n];
+
+		/* of several that left together the last tells all */
+		if (n + 1 == x->n_handed || d[1].held || d[1].ns > d->ns)
+			err = tell(h, x, d);
+	}
 	memmove(x->handed, x->handed + n, (x->n_handed - n) * sizeof(x->handed[0]));
 	x->n_handed -= n;
 	return err;

@@ -34,6 +34,7 @@ struct passed {
 	bool joined;		/* it was under way: what it handed on before is not known */
 	struct handed handed[MAX_HANDED];
 	size_t n_handed;
+	uint64_t told_ns;	/* of the last that was told: what is written behind it does not come before it */
 };
 
 /* A request of an engine. */

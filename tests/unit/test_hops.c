@@ -345,6 +345,26 @@ static void test_held_by_the_proxys_socket(void **state)
 	assert_int_equal(f->held[0].conn, 0);
 }
 
+/* The last write does not wait, and takes those with it that were held: they left inside of it. */
+static void test_held_ones_leave_with_the_last(void **state)
+{
+	struct fixture *f = *state;
+
+	begin(f, CLIENT1, UP1, SERVED1, 1000, ASK);
+	answer(f, SERVED1, 2000, HEAD ROLE(ID1) TEXT(ID1) TEXT(ID1) DONE);
+	answer(f, CLIENT1, 3000, HEAD ROLE(ID1));
+	tcp_event(f, CLIENT1, TL_TCP_HELD, 3000);
+	answer(f, CLIENT1, 4000, TEXT(ID1));
+	tcp_event(f, CLIENT1, TL_TCP_HELD, 4000);
+	tcp_event(f, CLIENT1, TL_TCP_LEFT, 500020);
+	assert_int_equal(f->n_told, 1);		/* both at once */
+	answer(f, CLIENT1, 500000, TEXT(ID1) DONE);
+	pipeline__end(f->p, 9000000);
+	assert_int_equal(f->n_told, 2);
+	assert_told(f, 0, 1, 500020, 2, 0);
+	assert_told(f, 1, 1, 500020, 4, 0);
+}
+
 /* How many chunks went before is not known: nothing is told, and nothing is tied wrongly. */
 static void test_joined_late(void **state)
 {
@@ -435,7 +455,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(by_id), T(proxy_is_seen_first), T(two_at_a_time), T(by_connection),
 		T(other_connections_are_left_alone), T(compressed), T(badly_compressed), T(makes_its_own_chunks),
-		T(held_by_the_proxys_socket), T(joined_late), T(bytes_that_nobody_saw), T(children_are_proxies_too),
+		T(held_by_the_proxys_socket), T(held_ones_leave_with_the_last), T(joined_late), T(bytes_that_nobody_saw), T(children_are_proxies_too),
 		T(too_many_proxies), T(survives_oom),
 	};
 
