@@ -88,6 +88,25 @@ struct run {
 	__u32 cpu_nr;
 };
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);		/* set before load: one per CPU */
+	__type(key, __u32);
+	__type(value, struct tally);
+} tallies SEC(".maps");
+
+/* As count_run does. */
+static __always_inline void count_tally(struct run *run)
+{
+	struct tally *t = bpf_map_lookup_elem(&tallies, &run->cpu_nr);
+
+	if (!t)
+		return;
+	t->runs++;
+	if (run->now % RUN_SAMPLE == 0)
+		t->run_ns += (bpf_ktime_get_ns() - run->now) * RUN_SAMPLE;
+}
+
 static __always_inline bool may_follow(__u32 tgid)
 {
 	return followed_bits[tgid / 64 % (N_TARGET_BITS / 64)] >> (tgid % 64) & 1;
@@ -410,7 +429,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	}
 	if (in)
 		switched_in(&run, next);
-	count_run(run.cell, run.now);
+	count_tally(&run);
 	return 0;
 }
 
@@ -434,8 +453,8 @@ static __always_inline bool is_waker(struct task_struct *by, struct task_struct 
 SEC("?tp_btf/sched_waking")
 int BPF_PROG(sched_waking, struct task_struct *task)
 {
+	struct run run = { .cpu_nr = bpf_get_smp_processor_id() };
 	struct task_struct *by;
-	struct run run = {};
 	struct sched_thread *t, *waker;
 	__u32 by_tid;
 
@@ -463,7 +482,7 @@ int BPF_PROG(sched_waking, struct task_struct *task)
 		t->by_ns = waker && waker->awake_ns ? run.now - waker->awake_ns : 0;
 		bpf_probe_read_kernel(t->by_name, sizeof(t->by_name), by->comm);
 	}
-	count_run(run.cell, run.now);
+	count_tally(&run);
 	return 0;
 }
 
@@ -551,6 +570,6 @@ int stack_sample(struct timer_ctx *ctx)
 		tell_run(&run, task, t);
 		tell_codes(&run, task, t);
 	}
-	count_run(run.cell, run.now);
+	count_tally(&run);
 	return 0;
 }

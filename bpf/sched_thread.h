@@ -3,6 +3,11 @@
 #ifndef TL_SCHED_THREAD_H
 #define TL_SCHED_THREAD_H
 
+/* What the programs cost, per CPU: apart from those that go by tokens. */
+struct tally {
+	__u64 run_ns, runs;		/* for followed threads; time is sampled */
+};
+
 enum where { ON_CPU = 0, ASLEEP = 1, READY = 2 };
 struct sched_thread {
 	__u64 on_ns, off_ns;		/* last switched in and out; 0: not seen */

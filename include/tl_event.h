@@ -393,6 +393,8 @@ struct tl_self {
 	__u64 events;		/* raw events taken from the kernel */
 	__u64 attach_ns, detach_ns;	/* 0: not yet */
 	__u64 rss_bytes;
+	__u64 bpf_threads_ns;	/* of bpf_ns: of programs that watch threads; goes by context switches, not by
+				 * tokens */
 };
 
 enum tl_stop {

@@ -176,7 +176,7 @@ static void print_progress(const struct recording *r, bool last)
 
 	session__status(r->session, &s);
 	secs = s.elapsed_ns / 1e9;
-	per_token = s.wire.tokens ? (double)s.bpf.run_ns / s.wire.tokens / 1e3 : 0;
+	per_token = s.wire.tokens ? (double)(s.bpf.run_ns - s.bpf.threads_ns) / s.wire.tokens / 1e3 : 0;
 	fprintf(stderr, "%s%.0f s: %" PRIu64 " requests (%" PRIu64 " now), %" PRIu64 " chunks with tokens, %"
 		PRIu64 " steps, lost %" PRIu64 "; agent %.1f %% of a core, %.1f us BPF per token, %.1f MB%s",
 		r->tty && !last ? "\r\033[K" : "tokenlag: ", secs, s.wire.requests, s.wire.requests_now,

@@ -250,6 +250,7 @@ static const struct event_field self_fields[] = {
 	F(tl_self, attach_ns),
 	F(tl_self, detach_ns),
 	F(tl_self, rss_bytes),
+	F(tl_self, bpf_threads_ns),
 };
 
 static const struct event_field capture_end_fields[] = {

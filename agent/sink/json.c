@@ -210,13 +210,15 @@ static void write_self(struct jsonw *w, const struct model_view *v, const struct
 {
 	const struct tl_self *c = v->self;
 	bool bpf_known = c && c->bpf_ns;
+	uint64_t tokens_ns = c && c->bpf_ns > c->bpf_threads_ns ? c->bpf_ns - c->bpf_threads_ns : 0;
 
 	jsonw__key(w, "self");
 	jsonw__object(w);
 	json_ms(w, "agent_cpu_ms", c ? (int64_t)c->agent_cpu_ns : -1);
 	json_ms(w, "bpf_ms", bpf_known ? (int64_t)c->bpf_ns : -1);
+	json_ms(w, "bpf_threads_ms", bpf_known ? (int64_t)c->bpf_threads_ns : -1);
 	json_double(w, "bpf_ns_per_token",
-		    bpf_known && s->output_tokens ? (double)c->bpf_ns / (double)s->output_tokens
+		    bpf_known && s->output_tokens ? (double)tokens_ns / (double)s->output_tokens
 						  : 0,
 		    bpf_known && s->output_tokens);
 	json_ms(w, "attach_ms", c && c->attach_ns ? (int64_t)c->attach_ns : -1);

@@ -57,25 +57,30 @@ void text_cost(struct page *p, const struct model_view *v, const struct summary 
 {
 	const struct tl_self *c = v->self;
 	char cpu[UNITS_LEN], bpf[UNITS_LEN], attach[UNITS_LEN], detach[UNITS_LEN], rss[UNITS_LEN];
-	char per_token[40] = "BPF not measured", detached[40] = "";
+	char per_token[40] = "BPF not measured", threads[48] = "", detached[40] = "";
 	double span = (double)(v->t1_ns - v->t0_ns);
+	uint64_t tokens_ns;
 
 	if (!c) {
 		page__para(p, "cost", LABEL, "not known: the recording does not say");
 		return;
 	}
+	tokens_ns = c->bpf_ns > c->bpf_threads_ns ? c->bpf_ns - c->bpf_threads_ns : 0;
 	if (c->bpf_ns && s->output_tokens)
 		snprintf(per_token, sizeof(per_token), "BPF %s per output token",
-			 units_ns(bpf, c->bpf_ns / s->output_tokens));
+			 units_ns(bpf, tokens_ns / s->output_tokens));
 	else if (c->bpf_ns)
 		snprintf(per_token, sizeof(per_token), "BPF %s", units_ns(bpf, c->bpf_ns));
+	if (c->bpf_threads_ns && span > 0)
+		snprintf(threads, sizeof(threads), ", threads %.2f %% of a core",
+			 100 * (double)c->bpf_threads_ns / span);
 	if (c->detach_ns)
 		snprintf(detached, sizeof(detached), ", detach %s", units_ns(detach, c->detach_ns));
 	page__para(p, "cost", LABEL,
-		   "agent %s of CPU (%.2f %% of a core), at most %s of memory; %s; attach %s%s",
+		   "agent %s of CPU (%.2f %% of a core), at most %s of memory; %s%s; attach %s%s",
 		   units_ns(cpu, c->agent_cpu_ns),
 		   span > 0 ? 100 * (double)c->agent_cpu_ns / span : 0,
-		   units_bytes(rss, c->rss_bytes), per_token,
+		   units_bytes(rss, c->rss_bytes), per_token, threads,
 		   c->attach_ns ? units_ns(attach, c->attach_ns) : "not known", detached);
 }
 

@@ -3,6 +3,7 @@
 #include "net.skel.h"
 #include "source/bpf_priv.h"
 #include "source/probes.h"
+#include "../../bpf/sched_thread.h"
 #include "../../bpf/target_bits.h"
 #include "tl_event.h"
 #include <errno.h>
@@ -301,6 +302,22 @@ void bpf_add_cost(struct bpf_object *obj, struct src_bpf_cost *ret)
 	}
 }
 
+/* What the programs that watch threads count of themselves. */
+static void add_tallies(const struct src_bpf *s, struct src_bpf_cost *ret)
+{
+	struct bpf_map *map = bpf_object__find_map_by_name(s->sched, "tallies");
+
+	for (uint32_t cpu = 0; map && cpu < (uint32_t)s->n_cpus; cpu++) {
+		struct tally t;
+
+		if (bpf_map__lookup_elem(map, &cpu, sizeof(cpu), &t, sizeof(t), 0))
+			return;
+		ret->run_ns += t.run_ns;
+		ret->threads_ns += t.run_ns;
+		ret->runs += t.runs;
+	}
+}
+
 void src_bpf__cost(const struct src_bpf *s, struct src_bpf_cost *ret)
 {
 	struct src_bpf_cost c = { .attach_ns = s->attach_ns };
@@ -311,14 +328,21 @@ void src_bpf__cost(const struct src_bpf *s, struct src_bpf_cost *ret)
 		c.runs += s->cells[cpu].runs;
 		c.hits += s->cells[cpu].hits;
 	}
+	if (s->sched)
+		add_tallies(s, &c);
 	if (s->stats_fd >= 0) {
+		struct src_bpf_cost threads = { 0 };
+
 		c.run_ns = c.runs = 0;
 		bpf_add_cost(s->net->obj, &c);
 		bpf_engines_add_cost(s, &c);
 		if (s->tcp)
 			bpf_add_cost(s->tcp, &c);
 		if (s->sched)
-			bpf_add_cost(s->sched, &c);
+			bpf_add_cost(s->sched, &threads);
+		c.run_ns += threads.run_ns;
+		c.runs += threads.runs;
+		c.threads_ns = threads.run_ns;
 	}
 	*ret = c;
 }

@@ -57,6 +57,7 @@ int src_bpf__poll_fd(const struct src_bpf *s);
 
 struct src_bpf_cost {
 	uint64_t run_ns, runs;	/* of our programs, in targets; with kernel_stats: anywhere */
+	uint64_t threads_ns;	/* of run_ns: of those that watch threads (host.h) */
 	uint64_t hits;		/* of user-space probes: a trap each, about 0.5 us beside run_ns */
 	uint64_t attach_ns;	/* system-wide part and engines so far */
 	uint64_t lost;

@@ -51,6 +51,7 @@ static int set_up(struct host *h, struct sched_bpf *sched)
 	err = bpf_map__reuse_fd(sched->maps.events, bpf_map__fd(net->maps.events));
 	err = err ? err : bpf_map__reuse_fd(sched->maps.cells, bpf_map__fd(net->maps.cells));
 	err = err ? err : bpf_map__set_max_entries(sched->maps.stacks, h->bpf->n_cpus);
+	err = err ? err : bpf_map__set_max_entries(sched->maps.tallies, h->bpf->n_cpus);
 	return err ? err : bpf_map__set_max_entries(sched->maps.cpus, h->bpf->n_cpus);
 }
 

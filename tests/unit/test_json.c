@@ -103,7 +103,7 @@ static const char *const schema[] = {
 	"coverage.requests.complete", "coverage.requests.truncated", "coverage.requests.aborted",
 	"coverage.requests.error", "coverage.steps.seen", "coverage.steps.with_members",
 	"coverage.steps.matched_tokens_pct", "coverage.lost_spans", "coverage.other_requests",
-	"coverage.joins.task", "self.agent_cpu_ms", "self.bpf_ns_per_token", "self.attach_ms",
+	"coverage.joins.task", "self.agent_cpu_ms", "self.bpf_threads_ms", "self.bpf_ns_per_token", "self.attach_ms",
 	"self.detach_ms", "engines.0.pid", "engines.0.kind", "engines.0.version", "engines.0.roles",
 	"engines.0.tiers", "engines.0.step_source", "engines.0.ports", "summary.ttft_ms.p50",
 	"summary.ttft_ms.p90", "summary.ttft_ms.p99", "summary.ttft_ms.max", "summary.ttft_ms.n",
