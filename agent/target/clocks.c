@@ -86,22 +86,19 @@ uint64_t clocks__map(struct clocks *c, uint64_t real_ns, bool *ret_guess)
 	return from_pair(pair(c, from), real_ns);
 found:
 	if (e > oldest && epoch_range(c, e - 1, &prev_from, &prev_to) &&
-	    pair(c, prev_to - 1)->real_ns >= real_ns)
+	    (int64_t)(from_pair(pair(c, prev_to - 1), real_ns) - pair(c, prev_to)->mono_ns) <= 0)
 		*ret_guess = true;
 	last = pair(c, to - 1);
-	if (real_ns >= last->real_ns) {
-		uint64_t old = from_pair(last, real_ns);
+	if (e + 1 < c->n_epochs) {	/* it was set between two pairs: before or behind that? */
+		const struct clock_pair *next = pair(c, to);
+		uint64_t behind = from_pair(next, real_ns);
 
-		if (e + 1 < c->n_epochs) {	/* set forward between two pairs: before or behind that? */
-			const struct clock_pair *next = pair(c, to);
-			uint64_t new = from_pair(next, real_ns);
-
-			if (old > next->mono_ns)
-				return new;
-			*ret_guess = new >= last->mono_ns;
-		}
-		return old;
+		if (real_ns >= last->real_ns && from_pair(last, real_ns) > next->mono_ns)
+			return behind;
+		*ret_guess |= behind >= last->mono_ns && behind <= next->mono_ns;
 	}
+	if (real_ns >= last->real_ns)
+		return from_pair(last, real_ns);
 	for (lo = from, hi = to - 1; lo + 1 < hi;) {
 		uint64_t mid = lo + (hi - lo) / 2;
 

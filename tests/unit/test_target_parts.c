@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The pure parts of libtokenlag.so: clocks, names, the pool of buffers, the ring's writing end. */
+#include "unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "target/buffers.c"
+#include "target/clocks.c"
+#include "target/names.c"
+#include "target/ring.c"
+
+/* ---- clocks ---- */
+
+enum { REAL0 = 1000000000 };	/* CLOCK_REALTIME when CLOCK_MONOTONIC was 0, here */
+
+struct world {			/* a clock that runs faster by ppm, and is set by step_ns at step_at_ns */
+	const char *name;
+	int64_t ppm, step_ns;
+	uint64_t step_at_ns;
+};
+
+static uint64_t real_of(const struct world *w, uint64_t mono_ns)
+{
+	uint64_t t = REAL0 + mono_ns + (int64_t)mono_ns * w->ppm / 1000000;
+
+	return w->step_ns && mono_ns >= w->step_at_ns ? t + w->step_ns : t;
+}
+
+static const struct world worlds[] = {
+	{ "steady", 0, 0, 0 },
+	{ "50 ppm fast", 50, 0, 0 },
+	{ "50 ppm slow", -50, 0, 0 },
+	{ "400 ppm fast", 400, 0, 0 },
+	{ "set forward by 5 ms", 50, 5000000, 1001000000 },
+	{ "set back by 5 ms", 50, -5000000, 1001000000 },
+	{ "set back by half a second", -50, -500000000, 1001000000 },
+	{ "set forward by 100 us", 0, 100000, 1001000000 },
+};
+
+/* Pairs every 2 ms for 2 s, as in a window; then times all over it are asked back. */
+static void test_clocks__cases(void **state)
+{
+	static struct clocks c;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(worlds); i++) {
+		const struct world *w = &worlds[i];
+		uint32_t n_steps = 0, n_guesses = 0;
+
+		clocks__reset(&c);
+		for (uint64_t t = 0; t <= 2000000000; t += 2000000) {
+			struct clock_pair p = { t, real_of(w, t), 100 };
+
+			n_steps += clocks__add(&c, &p);
+		}
+		assert_int_equal(n_steps, w->step_ns != 0);
+		for (uint64_t t = 1000; t < 2000000000; t += 99991) {
+			bool guess;
+			uint64_t got = clocks__map(&c, real_of(w, t), &guess);
+			uint64_t off = got < t ? t - got : got - t;
+
+			n_guesses += guess;
+			if (off > 2500 && !guess)
+				fail_msg("%s: %ju is taken for %ju", w->name, (uintmax_t)t, (uintmax_t)got);
+		}
+		/* Only what is near the step can be meant twice. */
+		assert_true(n_guesses * 99991ull <= (w->step_ns < 0 ? 2 * (uint64_t)-w->step_ns : 0) +
+							    (w->step_ns ? 3 * 2000000 : 0));
+	}
+}
+
+static void test_clocks__keeps_what_is_recent(void **state)
+{
+	static const struct world w = { "", 50, 0, 0 };
+	static struct clocks c;
+	uint64_t t = 0, got;
+	bool guess;
+
+	(void)state;
+	clocks__reset(&c);
+	assert_int_equal(clocks__map(&c, 5, &guess), 0);
+	for (int i = 0; i < 5 * MAX_PAIRS; i++, t += 2000000) {
+		struct clock_pair p = { t, real_of(&w, t), 100 };
+
+		clocks__add(&c, &p);
+	}
+	got = clocks__map(&c, real_of(&w, t - 1234567), &guess);
+	assert_in_range(got, t - 1234567 - 2500, t - 1234567 + 2500);
+	/* Older than all that is kept: from the oldest on, off by the drift since then. */
+	got = clocks__map(&c, real_of(&w, 1000000), &guess);
+	assert_in_range(got, 0, 1000000 + 8192 * 2000000ull / 1000000 * 50);
+	clocks__map(&c, 0, &guess);
+	clocks__map(&c, UINT64_MAX, &guess);
+}
+
+static void test_clocks__many_steps(void **state)
+{
+	static struct clocks c;
+	uint64_t real = REAL0;
+	bool guess;
+
+	(void)state;
+	clocks__reset(&c);
+	for (uint64_t i = 0; i < 100; i++) {
+		struct clock_pair p = { i * 2000000, real, 100 };
+
+		clocks__add(&c, &p);
+		real += i % 3 ? 2000000 : 12000000;
+	}
+	assert_true(c.n_epochs > MAX_EPOCHS);
+	for (uint64_t r = 0; r < 2 * real; r += 1000003)
+		clocks__map(&c, r, &guess);
+}
+
+/* ---- names ---- */
+
+static void test_names__once_each(void **state)
+{
+	static struct names n;
+	char a[] = "kernel_a", b[] = "kernel_b", again[] = "kernel_a";
+	bool new;
+
+	(void)state;
+	names__reset(&n);
+	assert_int_equal(names__id(&n, a, &new), 1);
+	assert_true(new);
+	assert_int_equal(names__id(&n, b, &new), 2);
+	assert_true(new);
+	assert_int_equal(names__id(&n, again, &new), 1);
+	assert_false(new);
+	memcpy(a, b, sizeof(a));	/* another module's name, where one was that is unloaded */
+	assert_int_equal(names__id(&n, a, &new), 2);
+	assert_false(new);
+	memcpy(a, "kernel_c", sizeof(a));
+	assert_int_equal(names__id(&n, a, &new), 3);
+	assert_true(new);
+	names__forget_last(&n);
+	assert_int_equal(names__id(&n, a, &new), 3);
+	assert_true(new);
+	names__reset(&n);
+	assert_int_equal(names__id(&n, b, &new), 1);
+	assert_true(new);
+}
+
+static void test_names__long_and_many(void **state)
+{
+	static struct names n;
+	static char text[MAX_NAMES + 1][160];
+	char longer[400];
+	bool new;
+
+	(void)state;
+	names__reset(&n);
+	memset(longer, 'x', sizeof(longer) - 1);
+	longer[sizeof(longer) - 1] = 0;
+	assert_int_equal(names__id(&n, longer, &new), 1);
+	assert_int_equal(strlen(n.text[1]), NAME_BYTES - 1);
+	longer[300] = 'y';		/* differs behind what is kept */
+	assert_int_equal(names__id(&n, longer, &new), 1);
+	for (int i = 0; i < MAX_NAMES; i++) {
+		snprintf(text[i], sizeof(text[i]), "_ZN2at6native29vectorized_elementwise_kernel%d", i);
+		assert_int_equal(names__id(&n, text[i], &new), i < MAX_NAMES - 1 ? i + 2 : 0);
+	}
+	for (int i = 0; i < MAX_NAMES - 1; i++) {
+		assert_int_equal(names__id(&n, text[i], &new), i + 2);
+		assert_false(new);
+	}
+	names__reset(&n);
+}
+
+/* ---- buffers ---- */
+
+static void test_buffers__run_out_and_come_back(void **state)
+{
+	struct buffers b = { 0 };
+	uint8_t *taken[MAX_BUFFERS], *got;
+	size_t valid;
+
+	(void)state;
+	assert_int_equal(buffers__open(&b), 0);
+	for (int i = 0; i < MAX_BUFFERS; i++) {
+		taken[i] = buffers__take(&b);
+		assert_true(taken[i] != b.discard);
+		memset(taken[i], i, BUFFER_BYTES);
+	}
+	assert_ptr_equal(buffers__take(&b), b.discard);
+	buffers__fill(&b, b.discard, 1234);
+	assert_int_equal(b.discarded_bytes, 1234);
+	assert_int_equal(b.n_asked, MAX_BUFFERS + 1);
+	assert_null(buffers__next(&b, &valid));
+	buffers__close(&b);		/* CUPTI has them: nothing happens */
+	assert_non_null(b.memory);
+	for (int round = 0; round < 3; round++)
+		for (int i = 0; i < MAX_BUFFERS; i++) {
+			buffers__fill(&b, taken[i], i + 1);
+			got = buffers__next(&b, &valid);
+			assert_ptr_equal(got, taken[i]);
+			assert_int_equal(valid, i + 1);
+			buffers__free(&b, got);
+			taken[i] = buffers__take(&b);
+			assert_true(taken[i] != b.discard);
+		}
+	buffers__fill(&b, (uint8_t *)&b, 8);		/* another client's */
+	buffers__fill(&b, taken[0], SIZE_MAX / 512);	/* more than it has room for */
+	assert_ptr_equal(buffers__next(&b, &valid), taken[0]);
+	assert_true(valid <= BUFFER_BYTES);
+	buffers__free(&b, taken[0]);
+	for (int i = 1; i < MAX_BUFFERS; i++)
+		buffers__free(&b, taken[i]);
+	buffers__close(&b);
+	assert_null(b.memory);
+	assert_int_equal(buffers__open(&b), 0);
+	buffers__close(&b);
+}
+
+/* ---- the ring ---- */
+
+static int ring_fd(size_t bytes, size_t offset, uint64_t magic, uint32_t data_bytes)
+{
+	struct tl_ring head = { .magic = magic, .data_offset = offset, .data_bytes = data_bytes };
+	int fd = memfd_create("ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, bytes), 0);
+	assert_true(bytes < sizeof(head) || pwrite(fd, &head, sizeof(head), 0) == sizeof(head));
+	return fd;
+}
+
+static const struct ring_case {
+	const char *name;
+	size_t bytes, offset;
+	uint64_t magic;
+	uint32_t data_bytes;
+	int want;
+} ring_cases[] = {
+	{ "fine",                 8192,      4096, TL_RING_MAGIC,     4096,       0 },
+	{ "empty file",           0,         4096, TL_RING_MAGIC,     4096,       -EINVAL },
+	{ "another file",         8192,      4096, TL_RING_MAGIC + 1, 4096,       -EINVAL },
+	{ "no power of two",      16384,     4096, TL_RING_MAGIC,     4096 * 3,   -EINVAL },
+	{ "more than the file",   8192,      4096, TL_RING_MAGIC,     8192,       -EINVAL },
+	{ "far more",             8192,      4096, TL_RING_MAGIC,     1u << 31,   -EINVAL },
+	{ "data over the head",   8192,      64,   TL_RING_MAGIC,     4096,       -EINVAL },
+	{ "not aligned",          16384,     4097, TL_RING_MAGIC,     4096,       -EINVAL },
+	{ "no data",              8192,      4096, TL_RING_MAGIC,     0,          -EINVAL },
+};
+
+static void test_ring__map_cases(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(ring_cases); i++) {
+		const struct ring_case *c = &ring_cases[i];
+		int fd = ring_fd(c->bytes, c->offset, c->magic, c->data_bytes), err;
+		struct ring r = { 0 };
+
+		err = ring__map(&r, fd);
+		if (err != c->want)
+			fail_msg("%s: %d", c->name, err);
+		assert_int_equal(!!r.shared, !err);
+		if (!err)	/* a file that shrinks would kill the target */
+			assert_int_equal(ftruncate(fd, 4096), -1);
+		ring__unmap(&r);
+		ring__unmap(&r);
+		close(fd);
+	}
+	assert_int_equal(ring__map(&(struct ring){ 0 }, -1), -EBADF);
+}
+
+/* Takes all that is there, as the agent does; returns the number of events, and adds up what they hold. */
+static uint64_t take(struct ring *r, uint64_t *sum)
+{
+	uint64_t n = 0;
+
+	for (;;) {
+		char *at = r->data + (r->shared->tail & (r->bytes - 1));
+		uint64_t word = __atomic_load_n((uint64_t *)(void *)at, __ATOMIC_ACQUIRE);
+		uint16_t size = word;
+
+		if (!size)
+			return n;
+		assert_true(size % 8 == 0 && at + size <= r->data + r->bytes);
+		if ((uint16_t)(word >> 16) != TL_NONE) {
+			struct tl_hdr *h = (void *)at;
+
+			assert_int_equal(h->size, size);
+			for (const char *p = at + sizeof(*h); p < at + size; p++)
+				assert_int_equal((unsigned char)*p, (unsigned char)h->ts_ns);
+			*sum += h->ts_ns;
+			n++;
+		}
+		memset(at, 0, size);
+		__atomic_store_n(&r->shared->tail, r->shared->tail + size, __ATOMIC_RELEASE);
+	}
+}
+
+static bool put(struct ring *r, uint16_t size, uint64_t value)
+{
+	char event[TL_EVENT_MAX];
+	struct tl_hdr h = { size, TL_GPU_SPAN, 0, 1, 2, value };
+
+	memcpy(event, &h, sizeof(h));
+	memset(event + sizeof(h), (int)value, size - sizeof(h));
+	return ring__put(r, event);
+}
+
+static void test_ring__wraps_and_fills(void **state)
+{
+	int fd = ring_fd(8192, 4096, TL_RING_MAGIC, 4096);
+	uint64_t put_n = 0, put_sum = 0, got_n = 0, got_sum = 0;
+	struct ring r;
+
+	(void)state;
+	assert_int_equal(ring__map(&r, fd), 0);
+	for (uint64_t i = 0; i < 5000; i++) {
+		bool ok = put(&r, 24 + i * 7 % 40 * 8, i);
+
+		put_n += ok;
+		put_sum += ok ? i : 0;
+		if (!ok || i % 41 == 0)
+			got_n += take(&r, &got_sum);
+	}
+	got_n += take(&r, &got_sum);
+	assert_true(put_n > 4000 && r.shared->n_dropped > 0);
+	assert_int_equal(put_n + r.shared->n_dropped, 5000);
+	assert_int_equal(got_n, put_n);
+	assert_int_equal(got_sum, put_sum);
+	assert_int_equal(r.shared->head, r.shared->tail);
+	r.shared->tail = r.shared->head + 8;	/* an agent gone mad: nothing is written, nothing breaks */
+	assert_false(put(&r, 64, 1));
+	r.shared->tail = 1ull << 63;
+	assert_false(put(&r, 64, 1));
+	ring__unmap(&r);
+	close(fd);
+}
+
+enum { WRITERS = 4, EVENTS_EACH = 20000 };
+static struct ring shared_ring;
+static uint64_t threads_put[WRITERS], threads_sum[WRITERS];
+
+static void *write_events(void *number)
+{
+	uintptr_t me = (uintptr_t)number;
+
+	for (uint64_t i = 0; i < EVENTS_EACH; i++)
+		if (put(&shared_ring, 24 + (i + me) % 10 * 8, i)) {
+			threads_put[me]++;
+			threads_sum[me] += i;
+		}
+	return NULL;
+}
+
+static void test_ring__several_writers(void **state)
+{
+	int fd = ring_fd(4096 + 65536, 4096, TL_RING_MAGIC, 65536);
+	uint64_t got_n = 0, got_sum = 0, put_n = 0, put_sum = 0;
+	pthread_t t[WRITERS];
+
+	(void)state;
+	assert_int_equal(ring__map(&shared_ring, fd), 0);
+	for (uintptr_t i = 0; i < WRITERS; i++)
+		assert_int_equal(pthread_create(&t[i], NULL, write_events, (void *)i), 0);
+	for (int i = 0; i < 20000; i++)
+		got_n += take(&shared_ring, &got_sum);
+	for (int i = 0; i < WRITERS; i++) {
+		pthread_join(t[i], NULL);
+		put_n += threads_put[i];
+		put_sum += threads_sum[i];
+	}
+	got_n += take(&shared_ring, &got_sum);
+	assert_int_equal(got_n, put_n);
+	assert_int_equal(got_sum, put_sum);
+	assert_int_equal(put_n + shared_ring.shared->n_dropped, WRITERS * EVENTS_EACH);
+	ring__unmap(&shared_ring);
+	close(fd);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_clocks__cases),
+		cmocka_unit_test(test_clocks__keeps_what_is_recent),
+		cmocka_unit_test(test_clocks__many_steps),
+		cmocka_unit_test(test_names__once_each),
+		cmocka_unit_test(test_names__long_and_many),
+		cmocka_unit_test(test_buffers__run_out_and_come_back),
+		cmocka_unit_test(test_ring__map_cases),
+		cmocka_unit_test(test_ring__wraps_and_fills),
+		cmocka_unit_test(test_ring__several_writers),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
