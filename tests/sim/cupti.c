@@ -81,13 +81,12 @@ static void call(struct sim_call *c, int exit)
 
 void cupti_fatal(void)
 {
-	struct { uint32_t result; const char *message; } what = { CUPTI_UNKNOWN, "simulated fatal error" };
-	const void *data[2] = { &what, NULL };
+	struct { uint32_t result; const char *message; } data = { CUPTI_UNKNOWN, "simulated fatal error" };
 
 	memset(hooks.wanted, 0, sizeof(hooks.wanted));
 	hooks.works = 0;
 	if (wants_state && subscriber.fn)
-		subscriber.fn(subscriber.ctx, DOMAIN_STATE, STATE_FATAL, data);
+		subscriber.fn(subscriber.ctx, DOMAIN_STATE, STATE_FATAL, &data);
 }
 
 /* Finds the simulated libcuda that the process has; NVIDIA's has no such symbol. */

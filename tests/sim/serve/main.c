@@ -15,7 +15,7 @@ enum { OPT_TP = 256, OPT_GRAPHS, OPT_ASYNC, OPT_SLOTS, OPT_CHUNK, OPT_FAULT, OPT
        OPT_STEP_US, OPT_TOKEN_NS, OPT_HOST_US };
 
 static const struct argp_option options[] = {
-	{ "port", 'p', "PORT", 0, "on 127.0.0.1 (8000)", 0 },
+	{ "port", 'p', "PORT", 0, "on 127.0.0.1 (8000); 0 lets the kernel choose", 0 },
 	{ "truth", 't', "FILE", 0, "what happened, as JSON lines", 0 },
 	{ "seed", 's', "N", 0, "the same gives the same kernel times (1)", 0 },
 	{ "tp", OPT_TP, "N", 0, "ranks, each a process with its own device (1)", 0 },
@@ -64,7 +64,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	struct serve_opts *o = state->input;
 
 	switch (key) {
-	case 'p': o->port = number(arg, 1, 65535, state); break;
+	case 'p': o->port = number(arg, 0, 65535, state); break;
 	case 't': o->truth = arg; break;
 	case 's': o->seed = strtoull(arg, NULL, 0); break;
 	case OPT_TP: o->tp = number(arg, 1, MAX_RANKS, state); break;
@@ -84,17 +84,19 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-static int listen_on(uint16_t port)
+static int listen_on(uint16_t *port)
 {
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port),
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(*port),
 				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(a);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), on = 1;
 
 	if (fd < 0)
 		return -errno;
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	if (bind(fd, (void *)&a, sizeof(a)) || listen(fd, 512))
+	if (bind(fd, (void *)&a, len) || listen(fd, 512) || getsockname(fd, (void *)&a, &len))
 		return -errno;
+	*port = ntohs(a.sin_port);
 	return fd;
 }
 
@@ -110,7 +112,7 @@ int main(int argc, char **argv)
 	int fd, wake, err;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
-	fd = listen_on(o.port);		/* clients wait in its queue until the engine is there */
+	fd = listen_on(&o.port);		/* clients wait in its queue until the engine is there */
 	wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	s = fd < 0 ? NULL : ranks_start(&o);	/* before there are threads and CUDA */
 	if (fd < 0 || wake < 0 || !s) {
@@ -119,7 +121,7 @@ int main(int argc, char **argv)
 	}
 	err = engine__start(&o, s, wake, &e);
 	if (!err) {
-		printf("simserve: ready on 127.0.0.1:%u\n", o.port);
+		printf("ready pid=%d port=%u version=%s\n", getpid(), o.port, TL_VERSION);
 		fflush(stdout);
 		err = front_run(e, fd, wake);
 	}
