@@ -211,10 +211,9 @@ static int arrivals_make(struct clues *c)
 	return err;
 }
 
-uint64_t clues__delivered_ns(const struct clues *c, uint32_t request, size_t chunk, struct culprit *ret_by)
+static const struct held_back *arrivals_find(const struct clues *c, uint32_t request)
 {
 	size_t lo = 0, hi = c->arrivals.n;
-	const struct held_back *h;
 
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
@@ -224,8 +223,14 @@ uint64_t clues__delivered_ns(const struct clues *c, uint32_t request, size_t chu
 		else
 			hi = mid;
 	}
-	h = lo < c->arrivals.n ? &c->arrivals.v[lo] : NULL;
-	if (!h || h->request != request || chunk >= c->v->requests[request].n_chunks || !h->chunk_ns[chunk])
+	return lo < c->arrivals.n && c->arrivals.v[lo].request == request ? &c->arrivals.v[lo] : NULL;
+}
+
+uint64_t clues__delivered_ns(const struct clues *c, uint32_t request, size_t chunk, struct culprit *ret_by)
+{
+	const struct held_back *h = arrivals_find(c, request);
+
+	if (!h || chunk >= c->v->requests[request].n_chunks || !h->chunk_ns[chunk])
 		return 0;
 	if (ret_by)
 		*ret_by = h->by;
@@ -234,7 +239,8 @@ uint64_t clues__delivered_ns(const struct clues *c, uint32_t request, size_t chu
 
 /* ---- pieces ---- */
 
-static void held_piece(const struct tl_send_held *s, struct clue *k)
+/* `by`: who hands the answer on, NULL: nobody known. */
+static void held_piece(const struct tl_send_held *s, const struct culprit *by, struct clue *k)
 {
 	char port[32];
 
@@ -242,6 +248,10 @@ static void held_piece(const struct tl_send_held *s, struct clue *k)
 	case TL_HELD_NAGLE:
 	case TL_HELD_CORK:
 		k->mechanism = MECH_NAGLE;
+		if (by && by->type == WHO_PROCESS && by->id == s->hdr.tgid) {
+			k->who = *by;	/* the socket of a proxy */
+			break;
+		}
 		if (s->fd >= 0)
 			snprintf(port, sizeof(port), "fd %d, port %u", s->fd, s->local_port);
 		else
@@ -275,6 +285,8 @@ static int by_begin(const void *pa, const void *pb)
 void clues__send(const struct clues *c, uint32_t request, uint64_t t0_ns, uint64_t t1_ns,
 		 struct clue_list *ret)
 {
+	const struct held_back *h = arrivals_find(c, request);
+	const struct culprit *by = h ? &h->by : NULL;
 	struct clue all[MAX_QUERY];
 	size_t n = 0;
 	uint64_t cur = t0_ns;
@@ -300,7 +312,7 @@ void clues__send(const struct clues *c, uint32_t request, uint64_t t0_ns, uint64
 		if (s->since_ns >= t1_ns)
 			break;
 		clip(&k, s->since_ns, s->hdr.ts_ns, t0_ns, t1_ns);
-		held_piece(s, &k);
+		held_piece(s, by, &k);
 		if (k.t1_ns > k.t0_ns)
 			all[n++] = k;
 	}

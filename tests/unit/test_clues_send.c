@@ -150,6 +150,27 @@ static void test_clues_send__proxy(void **state)
 	assert_true(arrived(f, 0, 134, NULL) == -1);	/* nobody saw these arrive */
 }
 
+/* It was the proxy's socket that held the chunk, not the engine's. */
+static void test_clues_send__held_by_the_proxys_socket(void **state)
+{
+	struct feed *f = *state;
+	struct tl_send_held h = held(1, 510, 710, TL_HELD_CORK);
+	const struct clue *k;
+
+	h.hdr.tgid = 900;
+	h.conn = 0;
+	feed_request(f, 1, 0, 1, 100);
+	feed_chunk(f, 1, 500, TL_CHUNK_TEXT);
+	FEED(f, h);
+	delivered(f, 710, 1, TL_BY_PROXY, "haproxy");
+	feed_done(f);
+	struct clue_list l = send_clues(f, 0, 500, 710);
+	k = only(&l, MECH_NAGLE, 200);
+	assert_int_equal(k->who.type, WHO_PROCESS);
+	assert_int_equal(k->who.id, 900);
+	assert_string_equal(k->who.name, "haproxy");
+}
+
 /* The client knows better than a proxy before it. */
 static void test_clues_send__client_before_proxy(void **state)
 {
@@ -259,7 +280,8 @@ static void test_clues_send__survives_oom(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(nagle), T(nagle_by_connection), T(slow_reader), T(network), T(proxy), T(client_before_proxy),
+		T(nagle), T(nagle_by_connection), T(slow_reader), T(network), T(proxy), T(held_by_the_proxys_socket),
+		T(client_before_proxy),
 		T(acknowledged_only), T(middleware), T(middleware_and_busy), T(one_burst), T(survives_oom),
 	};
 
