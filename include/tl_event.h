@@ -78,6 +78,7 @@ enum tl_kind {
 	TL_RAW_ZMQ = 0x120,	/* a frame that a target handed to libzmq, or took from it */
 	TL_RAW_STACK = 0x130,	/* a sample of a thread's stack */
 	TL_RAW_WAIT = 0x131,	/* a thread wanted a CPU and had none: a tl_thread_span in the making */
+	TL_RAW_CHILD = 0x132,	/* a program that a server's process has started */
 };
 
 struct tl_hdr {

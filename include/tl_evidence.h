@@ -280,6 +280,14 @@ struct tl_raw_wait {
 	struct tl_stint stints[];
 };
 
+struct tl_raw_child {
+	struct tl_hdr hdr;	/* tgid: of the program, or of one that it has started */
+	__u32 what;		/* TL_PROC_EXEC or TL_PROC_EXIT */
+	__u32 owner;		/* tgid of the server's process */
+	char name[16];		/* comm */
+};
+
+_Static_assert(sizeof(struct tl_raw_child) == 24 + 8 + 16, "ABI");
 _Static_assert(sizeof(struct tl_thread) == 24 + 16 + 16 + 96, "ABI");
 _Static_assert(sizeof(struct tl_thread_span) == 24 + 8 + 8 + 8 + 16 + 16 + 8, "ABI");
 _Static_assert(sizeof(struct tl_raw_stack) == 24 + 32, "ABI");

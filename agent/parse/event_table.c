@@ -319,6 +319,12 @@ static const struct event_field raw_proc_fields[] = {
 	F_PAD(tl_raw_proc, pad),
 };
 
+static const struct event_field raw_child_fields[] = {
+	F_NAMED(tl_raw_child, what, proc_whats),
+	F(tl_raw_child, owner),
+	F(tl_raw_child, name),
+};
+
 static const struct event_field run_fields[] = {
 	F(tl_llama_run, seq),
 	F(tl_llama_run, n_tokens),
@@ -457,6 +463,7 @@ static const struct event_kind kinds[] = {
 	KIND(TL_RAW_STACK, raw_stack, NULL, &words, sizeof(struct tl_raw_stack)),
 	PLAIN(TL_RAW_TCP, raw_tcp),
 	KIND(TL_RAW_WAIT, raw_wait, NULL, &stints, sizeof(struct tl_raw_wait)),
+	PLAIN(TL_RAW_CHILD, raw_child),
 };
 
 const struct event_kind *event_kind(uint16_t kind)

@@ -38,6 +38,7 @@ int host__open(struct src_bpf *bpf, struct host **ret)
 		goto fail;
 	err = host_cgroup_open(h);
 	err = err ? err : host_stack_open(h);
+	err = err ? err : host_compilers_open(h);
 	err = err ? err : host_bpf_open(h);
 	if (err)
 		goto fail;
@@ -55,6 +56,7 @@ void host__close(struct host *h)
 		return;
 	host_bpf_close(h);
 	host_cgroup_close(h);
+	host_compilers_close(h);
 	for (struct process *p = h->processes ? map__oldest(h->processes, NULL) : NULL; p;
 	     p = map__newer(h->processes, p, NULL))
 		host_stack_forget(p);
@@ -313,6 +315,9 @@ int host__take(struct host *h, const struct tl_hdr *ev, const struct emit *out)
 	case TL_RAW_STACK:
 		err = host_stack_take(h, (const void *)ev, out);
 		return err ? err : 1;
+	case TL_RAW_CHILD:
+		err = host_compilers_take(h, (const void *)ev, out);
+		return err ? err : 1;
 	case TL_RAW_LLAMA_STEP:
 		return learn(h, ev, true, out);
 	case TL_RAW_NET:
@@ -352,5 +357,6 @@ int host__end(struct host *h, uint64_t now_ns, const struct emit *out)
 	for (struct process *p = map__oldest(h->processes, NULL); p; p = map__newer(h->processes, p, NULL))
 		p->next_scan_ns = 0;
 	err = err ? err : host_scan(h, now_ns, out);
+	err = err ? err : host_compilers_end(h, now_ns, out);
 	return err ? err : host_bpf_tell_lost(h, now_ns, out);
 }

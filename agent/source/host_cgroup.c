@@ -167,7 +167,7 @@ struct group {			/* threads of one process with one name */
 };
 struct users {
 	struct host *h;
-	uint64_t cgroup, now_ns;
+	uint64_t cgroup, since_ns, now_ns;
 	bool wanted;		/* else their times are noted only */
 	struct group groups[MAX_GROUPS];
 	size_t n;
@@ -208,6 +208,8 @@ static void on_cpu_time(void *ctx, uint32_t tgid, uint32_t tid, uint64_t cpu_ns)
 		return;
 	ns = cpu_ns > t->quota_cpu_ns ? cpu_ns - t->quota_cpu_ns : 0;
 	t->quota_cpu_ns = cpu_ns;
+	if (ns > u->now_ns - u->since_ns)	/* it was not looked at before */
+		ns = u->now_ns - u->since_ns;
 	if (!u->wanted || ns < min_user_ns)
 		return;
 	host_name_thread(t, tid, u->now_ns);
@@ -216,7 +218,8 @@ static void on_cpu_time(void *ctx, uint32_t tgid, uint32_t tid, uint64_t cpu_ns)
 
 static void find_user(struct host *h, uint64_t cgroup, bool wanted, struct tl_throttle *ev)
 {
-	struct users u = { .h = h, .cgroup = cgroup, .now_ns = ev->hdr.ts_ns, .wanted = wanted };
+	struct users u = { .h = h, .cgroup = cgroup, .since_ns = ev->since_ns,
+			   .now_ns = ev->hdr.ts_ns, .wanted = wanted };
 	const struct group *most = NULL;
 
 	host_bpf_cpu_times(h, on_cpu_time, &u);
@@ -261,6 +264,11 @@ static int look(struct host *h, uint64_t cgroup, struct quota *q, uint64_t now_n
 
 	if (!read_stat(q, &s))
 		return 0;
+	if (!q->quota_us && !s.n_periods) {	/* it has never had a quota */
+		q->looked_ns = now_ns;
+		q->last = s;
+		return 0;
+	}
 	/* The times of a throttling are counted when it ends. */
 	throttled = q->looked_ns && (s.n_throttled != q->last.n_throttled ||
 				     s.throttled_ns != q->last.throttled_ns);
@@ -312,10 +320,11 @@ int host_cgroup_poll(struct host *h, uint64_t now_ns, const struct emit *out)
 		if (!q->checked_ns || now_ns - q->checked_ns > check_gap_ns) {
 			q->checked_ns = now_ns;
 			read_quota(h, q);
+			/* It may have been set since, and be gone again: the counts tell. */
 			if (!q->quota_us)
-				q->looked_ns = 0;
+				err = look(h, id, q, now_ns, out);
 		}
-		if (q->quota_us && now_ns - q->looked_ns >= look_gap_ns)
+		if (!err && q->quota_us && now_ns - q->looked_ns >= look_gap_ns)
 			err = look(h, id, q, now_ns, out);
 	}
 	return err;

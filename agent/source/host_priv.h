@@ -31,6 +31,9 @@ struct process {
 	struct pyframes *python;	/* NULL: none, or not looked for */
 	uint64_t python_sought_ns;
 	uint32_t n_python_tries;
+	uint32_t n_compilers;		/* that it has started and that run now */
+	uint64_t compile_since_ns;	/* when the first of them began */
+	char compiler[16];
 	char role[32];
 	char cgroup_path[96];
 };
@@ -38,7 +41,7 @@ struct process {
 struct thread {
 	uint32_t tgid;
 	uint16_t role;			/* enum tl_thread_role */
-	bool told, ran_step, spoke_http, seen;
+	bool told, ran_step, spoke_http, interprets, seen;
 	uint64_t cpu_ns, last_cpu_ns;	/* so far, and between the last two scans */
 	uint64_t quota_cpu_ns;		/* so far, when its cgroup was last looked at */
 	uint64_t named_ns;		/* when its name was last read */
@@ -52,6 +55,7 @@ struct host {
 	struct map *processes;		/* tgid -> struct process */
 	struct map *threads;		/* tid -> struct thread */
 	struct map *watches;		/* tid -> uint32_t: what the kernel was asked of it */
+	struct map *children;		/* tgid -> struct child: compilers that run */
 	struct map *quotas;		/* id of a cgroup -> struct quota */
 	struct cgroup_mount *mount;
 	struct map *runs;		/* tid -> struct run: long ones under way */
@@ -100,5 +104,11 @@ struct thread *host_thread(struct host *h, uint32_t tgid, uint32_t tid);	/* NULL
 int host_judge(struct host *h, uint32_t tid, struct thread *t, uint64_t wall_ns, const struct emit *out);
 int host_tell_thread(struct host *h, uint32_t tid, struct thread *t, const struct emit *out);
 int host_scan(struct host *h, uint64_t now_ns, const struct emit *out);
+
+/* host_compilers.c */
+int host_compilers_open(struct host *h);
+void host_compilers_close(struct host *h);
+int host_compilers_take(struct host *h, const struct tl_raw_child *ev, const struct emit *out);
+int host_compilers_end(struct host *h, uint64_t now_ns, const struct emit *out);
 
 #endif

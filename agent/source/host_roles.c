@@ -36,10 +36,11 @@ static uint16_t role_of_main(const struct thread_facts *f)
 	return TL_ROLE_OTHER;
 }
 
-/* In a process that computes: threads that are as busy as the one that runs the steps. */
+/* In a process that computes: threads that are as busy as the one that runs the steps. One that the engine
+ * waits for because it has the interpreter is none of them. */
 static bool computes(const struct thread_facts *f)
 {
-	if (!f->wall_ns || f->cpu_ns < f->wall_ns / 100 * COMPUTES_PCT_OF_WALL)
+	if (f->interprets || !f->wall_ns || f->cpu_ns < f->wall_ns / 100 * COMPUTES_PCT_OF_WALL)
 		return false;
 	if (!strcmp(f->process, "api") || !strcmp(f->process, "front") || !strcmp(f->process, "detokenizer"))
 		return false;

@@ -13,6 +13,7 @@ struct thread_facts {
 	const char *comm;
 	bool is_main;		/* of its process */
 	bool ran_step;		/* called the engine's step function */
+	bool interprets;	/* was seen in code that holds the lock of an interpreter */
 	bool spoke_http;	/* read requests, wrote answers, handed tasks to the engine */
 	/* CPU time, since the last look or since it began */
 	uint64_t cpu_ns;

@@ -302,10 +302,17 @@ uint32_t host_stack_busy(const struct host *h, uint32_t tgid, uint32_t tid, uint
 	return best;
 }
 
+static bool interprets(uint16_t code)
+{
+	return code == TL_CODE_GC || code == TL_CODE_REGEX || code == TL_CODE_JSON || code == TL_CODE_TEMPLATE ||
+	       code == TL_CODE_METRICS;
+}
+
 int host_stack_take(struct host *h, const struct tl_raw_stack *ev, const struct emit *out)
 {
 	struct process *p = map__get(h->processes, ev->hdr.tgid);
 	uint64_t now_ns = host_now_ns();
+	struct thread *t;
 	struct code c;
 	struct run *r;
 
@@ -330,5 +337,8 @@ int host_stack_take(struct host *h, const struct tl_raw_stack *ev, const struct 
 	if (c.code == TL_CODE_OTHER || c.code == TL_CODE_KERNEL)
 		add_python(h, p, ev, now_ns, r, &c);
 	count(r, &c);
+	t = interprets(c.code) ? host_thread(h, ev->hdr.tgid, ev->hdr.tid) : NULL;
+	if (t)
+		t->interprets = true;
 	return 0;
 }

@@ -91,7 +91,7 @@ int host_judge(struct host *h, uint32_t tid, struct thread *t, uint64_t wall_ns,
 		return 0;
 	f = (struct thread_facts){
 		.engine = p->engine, .process = p->role, .comm = t->comm, .is_main = tid == t->tgid,
-		.ran_step = t->ran_step, .spoke_http = t->spoke_http, .cpu_ns = t->last_cpu_ns,
+		.ran_step = t->ran_step, .spoke_http = t->spoke_http, .interprets = t->interprets, .cpu_ns = t->last_cpu_ns,
 		.engine_cpu_ns = p->engine_cpu_ns, .wall_ns = wall_ns,
 	};
 	role = thread_role(&f);

@@ -65,6 +65,10 @@ const struct probe probes[] = {
 	  "how long threads wait for a CPU once they are woken, and by whom", 0, PROBE_SCHED },
 	{ "cpu migration", "sched_migrate", TP, TL_T0, 0, "sched_migrate_task", NULL, false,
 	  "who had the CPU that a thread was moved to while it waited", 0, PROBE_SCHED },
+	{ "program begin", "child_exec", TP, TL_T0, 0, "sched_process_exec", NULL, false,
+	  "compilers that an engine waits for", 0, PROBE_SCHED },
+	{ "program end", "child_exit", TP, TL_T0, 0, "sched_process_exit", NULL, false,
+	  "until when an engine waits for compilers", 0, PROBE_SCHED },
 	{ "cpu sampling", "stack_sample", PROBE_TIMER, TL_T0, 0, "cpu-clock", NULL, false,
 	  "in which code a thread was while it kept others waiting", 0, PROBE_SCHED },
 

@@ -62,6 +62,7 @@ static size_t size_of(enum tl_kind kind)
 	case TL_RAW_LLAMA_TASK: return sizeof(struct tl_raw_llama_task);
 	case TL_RAW_STACK: return sizeof(struct tl_raw_stack);
 	case TL_RAW_WAIT: return sizeof(struct tl_raw_wait);
+	case TL_RAW_CHILD: return sizeof(struct tl_raw_child);
 	}
 	return 0;
 }

@@ -30,6 +30,8 @@ static const struct {
 	{ "its engine", { TL_ENGINE_VLLM, "engine-core", "VLLM::EngineCor", .is_main = true }, TL_ROLE_ENGINE },
 	{ "OpenMP", { TL_ENGINE_VLLM, "engine-core", "VLLM::EngineCor", .cpu_ns = 400 * MS,
 	  .engine_cpu_ns = 1000 * MS, .wall_ns = 1000 * MS }, TL_ROLE_COMPUTE },
+	{ "one that keeps Python's lock", { TL_ENGINE_VLLM, "engine-core", "worker", .interprets = true,
+	  .cpu_ns = 400 * MS, .engine_cpu_ns = 1000 * MS, .wall_ns = 1000 * MS }, TL_ROLE_OTHER },
 	{ "a thread that helps now and then", { TL_ENGINE_VLLM, "engine-core", "pt_autograd_0", .cpu_ns = 40 * MS,
 	  .engine_cpu_ns = 100 * MS, .wall_ns = 1000 * MS }, TL_ROLE_OTHER },
 	{ "nobody runs steps", { TL_ENGINE_VLLM, "engine-core", "x", .cpu_ns = 900 * MS, .wall_ns = 1000 * MS },
@@ -264,7 +266,8 @@ static void test_cgroup__stat_and_quota(void **state)
 enum { MAX_OUT = 64 };
 static struct tl_thread_span spans[MAX_OUT];
 static struct tl_thread told[MAX_OUT];
-static size_t n_spans, n_told;
+static struct tl_code code;
+static size_t n_spans, n_told, n_codes;
 
 static int keep(void *ctx, const struct tl_hdr *ev)
 {
@@ -273,6 +276,10 @@ static int keep(void *ctx, const struct tl_hdr *ev)
 		spans[n_spans++] = *(const struct tl_thread_span *)ev;
 	if (ev->kind == TL_THREAD && n_told < MAX_OUT)
 		told[n_told++] = *(const struct tl_thread *)ev;
+	if (ev->kind == TL_CODE) {
+		code = *(const struct tl_code *)ev;
+		n_codes++;
+	}
 	return 0;
 }
 static const struct emit out = { keep, NULL };
@@ -288,7 +295,7 @@ static int open_host(void **state)
 	(void)state;
 	if (geteuid() || src_bpf__open(&opts, &bpf, &why) || host__open(bpf, &host))
 		skip();
-	n_spans = n_told = 0;
+	n_spans = n_told = n_codes = 0;
 	return host__add(host, &(struct host_process){ .tgid = getpid(), .server = getpid(),
 			 .engine = TL_ENGINE_LLAMA, .role = "server", .title = "" });
 }
@@ -386,6 +393,34 @@ static void test_wait__is_that_of_the_process_with_most(void **state)
 	assert_int_equal(spans[1].by_ns, 0);
 }
 
+static void give_child(uint32_t what, uint32_t tgid, uint64_t ms, const char *name)
+{
+	struct tl_raw_child ev = { .hdr = { sizeof(ev), TL_RAW_CHILD, 0, tgid, tgid, ms * MS }, .what = what,
+				   .owner = getpid() };
+
+	strcpy(ev.name, name);
+	assert_int_equal(host__take(host, &ev.hdr, &out), 1);
+}
+
+static void test_compilers__are_one_wait(void **state)
+{
+	(void)state;
+	give_child(TL_PROC_EXEC, 9001, 90, "sh");	/* no compiler */
+	give_child(TL_PROC_EXIT, 9001, 95, "sh");
+	give_child(TL_PROC_EXEC, 9002, 100, "g++-12");
+	give_child(TL_PROC_EXEC, 9003, 110, "cc1plus");
+	give_child(TL_PROC_EXEC, 9003, 111, "cc1plus");	/* once more */
+	give_child(TL_PROC_EXIT, 9003, 400, "cc1plus");
+	assert_int_equal(n_codes, 0);
+	give_child(TL_PROC_EXIT, 9002, 500, "g++-12");
+	assert_int_equal(n_codes, 1);
+	assert_int_equal(code.code, TL_CODE_COMPILE);
+	assert_int_equal(code.hdr.tid, getpid());
+	assert_int_equal(code.since_ns, 100 * MS);
+	assert_int_equal(code.hdr.ts_ns, 500 * MS);
+	assert_string_equal(code.frame, "g++-12");
+}
+
 static void test_steps_and_http__give_roles(void **state)
 {
 	struct tl_hdr step = { sizeof(step), TL_RAW_LLAMA_STEP, 0, getpid(), getpid(), 1 };
@@ -450,6 +485,7 @@ int main(void)
 		WITH_HOST(test_sleep__pieces_get_the_one_that_ended_the_last),
 		WITH_HOST(test_sleep__that_nobody_ended_is_told_later),
 		WITH_HOST(test_wait__is_that_of_the_process_with_most),
+		WITH_HOST(test_compilers__are_one_wait),
 		WITH_HOST(test_steps_and_http__give_roles),
 		WITH_HOST(test_open__survives_oom),
 	};
