@@ -6,8 +6,8 @@
 #include <string.h>
 
 enum {
+	MAX_LOOK_NS = 20000000,	/* between two pieces of a wait for a lock */
 	MIN_HOLE_NS = 500000,	/* of a hole between steps, to look for who was busy in it */
-	MAX_CGROUPS = 8,	/* that a thread is in, one inside the other */
 	MAX_BACK = 32,		/* codes to look back over for one that covers a moment */
 };
 
@@ -19,79 +19,6 @@ static uint64_t least(uint64_t a, uint64_t b)
 static uint64_t most(uint64_t a, uint64_t b)
 {
 	return a > b ? a : b;
-}
-
-/* ---- CPU quotas ---- */
-
-struct range {
-	size_t first, end;
-};
-
-/* The looks at quotas that hold for a thread: of its cgroup and of those around it. */
-static size_t quotas_of(const struct clues *c, const struct tl_thread *t, struct range *ret)
-{
-	const struct tl_throttle *q = c->ev->throttles.v;
-	size_t n = 0, k;
-
-	for (size_t i = 0; i < c->ev->throttles.n && n < MAX_CGROUPS; i = k) {
-		size_t len = strnlen(q[i].path, sizeof(q[i].path));
-
-		for (k = i + 1; k < c->ev->throttles.n && q[k].cgroup == q[i].cgroup;)
-			k++;
-		if ((q[i].cgroup && q[i].cgroup == t->cgroup) ||
-		    (len > 1 && len < sizeof(t->cgroup_path) && !strncmp(q[i].path, t->cgroup_path, len) &&
-		     (!t->cgroup_path[len] || t->cgroup_path[len] == '/')))
-			ret[n++] = (struct range){ i, k };
-	}
-	return n;
-}
-
-/* The look at a quota that overlaps most with a span and saw throttling: index + 1; 0: none. */
-static uint32_t throttle_at(const struct clues *c, const struct range *r, size_t n, uint64_t t0_ns,
-			    uint64_t t1_ns)
-{
-	const struct tl_throttle *q = c->ev->throttles.v;
-	uint64_t best_ns = 0;
-	uint32_t best = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		size_t lo = r[i].first, hi = r[i].end;
-
-		while (lo < hi) {	/* the first that ends behind t0 */
-			size_t mid = lo + (hi - lo) / 2;
-
-			if (q[mid].hdr.ts_ns <= t0_ns)
-				lo = mid + 1;
-			else
-				hi = mid;
-		}
-		for (; lo < r[i].end && q[lo].since_ns < t1_ns; lo++) {
-			uint64_t ns = least(t1_ns, q[lo].hdr.ts_ns) - most(t0_ns, q[lo].since_ns);
-
-			if (q[lo].throttled_ns && q[lo].hdr.ts_ns > q[lo].since_ns && ns > best_ns) {
-				best_ns = ns;
-				best = lo + 1;
-			}
-		}
-	}
-	return best;
-}
-
-/*
- * A thread that is not allowed to run is runnable like any other. Its CPU is idle then, or runs somebody
- * else. The quota tells: what was throttled must be at least half of the span. If somebody else had the CPU
- * for nearly all of a span that is longer than the throttling, the queue is the reason.
- */
-static bool is_throttled(const struct tl_thread_span *s, uint64_t own_cgroup, const struct tl_throttle *q)
-{
-	uint64_t len = s->hdr.ts_ns - s->since_ns;
-
-	if (s->hdr.flags & TL_SPAN_IDLE_CPU)
-		return true;
-	if (!q || q->throttled_ns < len / 2)
-		return false;
-	return !s->by_tgid || s->by_ns < len / 10 * 9 || q->throttled_ns >= len ||
-	       (s->by_cgroup && s->by_cgroup == own_cgroup);
 }
 
 /* ---- spans ---- */
@@ -149,6 +76,14 @@ static uint8_t busy_mechanism(const struct watched *w, bool front)
 	return w->t->role == TL_ROLE_DETOKENIZER ? MECH_DETOKENIZER : MECH_EVENT_LOOP;
 }
 
+/* A scrape may be answered by a helper of the event loop, which has the lock meanwhile. */
+static bool is_scrape(const struct clues *c, uint32_t work)
+{
+	const struct work *w = work ? &c->works[work - 1] : NULL;
+
+	return w && w->what >= OTHER_BASE && !strcmp(c->v->others[w->what - OTHER_BASE].path, "/metrics");
+}
+
 static bool slept_for_lock(const struct clues *c, const struct watched *w, const struct tl_thread_span *s)
 {
 	uint64_t len = s->hdr.ts_ns - s->since_ns;
@@ -159,20 +94,17 @@ static bool slept_for_lock(const struct clues *c, const struct watched *w, const
 }
 
 /* false: says nothing. */
-static bool classify_span(const struct clues *c, const struct watched *w, bool front,
-			  const struct range *quotas, size_t n_quotas, struct piece *p)
+static bool classify_span(const struct clues *c, const struct watched *w, bool front, struct thread_quotas *q,
+			  struct piece *p)
 {
 	const struct tl_thread_span *s = &c->ev->spans.v[p->at];
-	uint32_t t;
 
 	switch (s->state) {
 	case TL_SPAN_RUNNABLE:
-		t = throttle_at(c, quotas, n_quotas, p->t0_ns, p->t1_ns);
-		if (is_throttled(s, w->t->cgroup, t ? &c->ev->throttles.v[t - 1] : NULL)) {
+		if (was_throttled(c, w, s, q, &p->more)) {
 			p->rank = RANK_THROTTLED;
 			p->mechanism = MECH_THROTTLED;
-			p->more = t;
-			p->prov = t ? PROV_OBSERVED : PROV_INFERRED;
+			p->prov = p->more ? PROV_OBSERVED : PROV_INFERRED;
 			return true;
 		}
 		p->rank = RANK_RUN_QUEUE;
@@ -192,6 +124,11 @@ static bool classify_span(const struct clues *c, const struct watched *w, bool f
 		if (s->by_ns < p->t1_ns - p->t0_ns)
 			p->t0_ns = p->t1_ns - s->by_ns;
 		p->more = code_at(c, s->by_tgid, s->by_tid, p->t0_ns, p->t1_ns);
+		if (!front)
+			return true;
+		p->work = work_of(c, s->by_tgid, 0, p->t0_ns, p->t1_ns);
+		if (is_scrape(c, p->work))
+			p->mechanism = MECH_METRICS;
 		return true;
 	case TL_SPAN_RUN:
 		p->rank = RANK_RUN;
@@ -275,20 +212,51 @@ static int code_pieces(const struct clues *c, const struct watched *w, bool fron
 	return 0;
 }
 
+/*
+ * A wait for a lock that timeouts cut: after each the thread is in the queue of a CPU, to look and to wait on.
+ * As long as it is the same one that ends the wait, that was no lack of a CPU.
+ */
+static void join_lock(const struct clues *c, const struct piece_list *pl, size_t *last)
+{
+	const struct tl_thread_span *spans = c->ev->spans.v;
+	const struct piece *p = &pl->l.v[pl->l.n - 1], *before = *last < pl->l.n ? &pl->l.v[*last] : NULL;
+
+	if (p->rank != RANK_LOCK)
+		return;
+	if (before && p->t0_ns >= before->t1_ns && p->t0_ns - before->t1_ns < MAX_LOOK_NS &&
+	    spans[before->at].by_tid == spans[p->at].by_tid) {
+		for (size_t i = *last + 1; i + 1 < pl->l.n; i++) {
+			struct piece *q = &pl->l.v[i];
+			uint64_t t0_ns = q->t0_ns, t1_ns = q->t1_ns;
+
+			if (q->rank != RANK_RUN_QUEUE)
+				continue;
+			*q = *p;
+			q->t0_ns = t0_ns;
+			q->t1_ns = t1_ns;
+		}
+	}
+	*last = pl->l.n - 1;
+}
+
 int thread_pieces(const struct clues *c, const struct watched *w, bool front, struct piece_list *ret)
 {
-	struct range quotas[MAX_CGROUPS];
-	size_t n_quotas = quotas_of(c, w->t, quotas);
+	struct thread_quotas quotas;
+	size_t last_lock = SIZE_MAX, n;
 
+	quotas_of(c, w->t, &quotas);
 	for (size_t i = w->span0; i < w->span1; i++) {
 		const struct tl_thread_span *s = &c->ev->spans.v[i];
 		struct piece p = { .t0_ns = s->since_ns, .t1_ns = s->hdr.ts_ns, .at = i, .src = SRC_SPAN,
 				   .prov = PROV_OBSERVED };
 
-		if (p.t1_ns <= p.t0_ns || !classify_span(c, w, front, quotas, n_quotas, &p))
+		if (p.t1_ns <= p.t0_ns || !classify_span(c, w, front, &quotas, &p))
 			continue;
+		n = ret->l.n;
 		if (add_piece(c, w, front, &p, ret))
 			return -ENOMEM;
+		if (ret->l.n > n)
+			join_lock(c, ret, &last_lock);
 	}
 	return code_pieces(c, w, front, ret);
 }
@@ -312,6 +280,17 @@ static bool is_engine(const struct clues *c, uint32_t tgid)
 		if (c->v->engines[i].e.hdr.tgid == tgid && has_steps(c, i))
 			return true;
 	return false;
+}
+
+/* Then workers that do not say of which rank they are can be of no other. */
+static bool is_only_engine(const struct clues *c, uint32_t engine)
+{
+	uint32_t server = clues_server(c, clues_tgid(c, engine));
+
+	for (uint32_t i = 0; i < c->v->n_engines; i++)
+		if (i != engine && has_steps(c, i) && clues_server(c, clues_tgid(c, i)) == server)
+			return false;
+	return true;
 }
 
 static bool works_for(const struct clues *c, const struct watched *w, uint32_t engine, bool of_server)
@@ -351,13 +330,15 @@ static int keep_in_holes(const struct clues *c, uint32_t engine, const struct pi
 /* Pieces of all threads of an engine. 0 or -ENOMEM */
 static int engine_pieces(const struct clues *c, uint32_t engine, struct piece_list *ret)
 {
+	bool of_server;
 	size_t n = 0;
 	int err = 0;
 
 	for (size_t i = 0; i < c->n_threads; i++)
 		n += works_for(c, &c->threads[i], engine, false);
+	of_server = !n || is_only_engine(c, engine);
 	for (size_t i = 0; i < c->n_threads && !err; i++)
-		if (works_for(c, &c->threads[i], engine, !n))
+		if (works_for(c, &c->threads[i], engine, of_server))
 			err = thread_pieces(c, &c->threads[i], false, ret);
 	return err;
 }

@@ -138,6 +138,30 @@ void list_add_piece(const struct clues *c, struct clue_list *l, const struct pie
 uint32_t piece_request(const struct clues *c, const struct piece *p);
 struct culprit who_named(enum culprit_type type, uint32_t id, const char *name, size_t size);
 
+/* clues_quota.c */
+enum {
+	MAX_CGROUPS = 8,	/* that a thread is in, one inside the other */
+	MAX_LOOKS = 16,		/* at quotas, of which is remembered what was charged */
+};
+struct quota_range {
+	size_t first, end;
+};
+struct allowance {		/* of a look at a quota: what is not charged to a thread yet */
+	uint32_t at;		/* index + 1 */
+	uint64_t left_ns;
+};
+struct thread_quotas {		/* that hold for a thread */
+	struct quota_range v[MAX_CGROUPS];
+	size_t n;
+	struct allowance seen[MAX_LOOKS];	/* the latest ones */
+	size_t n_seen;
+};
+/* The looks at quotas that hold for a thread: of its cgroup and of those around it. */
+void quotas_of(const struct clues *c, const struct tl_thread *t, struct thread_quotas *ret);
+/* A wait for a CPU: was it not allowed to run? Charges it; index + 1 of a look at its quota, 0: not known. */
+bool was_throttled(const struct clues *c, const struct watched *w, const struct tl_thread_span *s,
+		   struct thread_quotas *q, uint32_t *ret_at);
+
 /* clues_engine.c */
 /* All pieces of a thread, as they are. front: of a front end, else of an engine. 0 or -ENOMEM */
 int thread_pieces(const struct clues *c, const struct watched *w, bool front, struct piece_list *ret);

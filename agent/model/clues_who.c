@@ -115,6 +115,13 @@ static void who_ran(const struct clues *c, const struct tl_thread_span *s, struc
 	k->root = who_cgroup_id(c, s->by_cgroup);
 }
 
+static const struct rec_other *piece_other(const struct clues *c, const struct piece *p)
+{
+	const struct work *w = p->work ? &c->works[p->work - 1] : NULL;
+
+	return w && w->what >= OTHER_BASE ? &c->v->others[w->what - OTHER_BASE] : NULL;
+}
+
 static void who_locked(const struct clues *c, const struct piece *p, const struct tl_thread_span *s,
 		       struct clue *k)
 {
@@ -128,17 +135,14 @@ static void who_locked(const struct clues *c, const struct piece *p, const struc
 		if (work && c->works[work - 1].what < OTHER_BASE)
 			req = c->works[work - 1].what;
 	}
+	if (p->mechanism == MECH_METRICS) {
+		k->who = NAMED(WHO_CLIENT, piece_other(c, p)->peer_port, piece_other(c, p)->path);
+		return;
+	}
 	k->who = code && code->frame[0] ? NAMED(WHO_THREAD, s->by_tid, code->frame) :
 					  NAMED(WHO_THREAD, s->by_tid, s->by_name);
 	if (req != UINT32_MAX)
 		k->root = (struct culprit){ .type = WHO_REQUEST, .id = req };
-}
-
-static const struct rec_other *piece_other(const struct clues *c, const struct piece *p)
-{
-	const struct work *w = p->work ? &c->works[p->work - 1] : NULL;
-
-	return w && w->what >= OTHER_BASE ? &c->v->others[w->what - OTHER_BASE] : NULL;
 }
 
 uint32_t piece_request(const struct clues *c, const struct piece *p)

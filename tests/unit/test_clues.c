@@ -117,6 +117,28 @@ static void test_clues__gil(void **state)
 	assert_string_equal(k->who.name, "re.py:match");
 }
 
+/* Python waits in turns, and queues for a CPU to look: all of it is one wait for the lock. */
+static void test_clues__gil_in_turns(void **state)
+{
+	struct feed *f = *state;
+	struct tl_thread_span a = lock_span(4000, 4005, HOG), b = lock_span(4009, 4014, HOG);
+	struct tl_thread_span queue = feed_span_of(FEED_CORE, FEED_LOOP, 4005, 4009, TL_SPAN_RUNNABLE);
+	struct tl_thread_span later = feed_span_of(FEED_CORE, FEED_LOOP, 4014, 4018, TL_SPAN_RUNNABLE);
+	uint64_t sums[N_MECHANISMS] = { 0 };
+
+	feed_thread(f, FEED_CORE, HOG, TL_ROLE_OTHER, -1, "grammar-2");
+	FEED(f, a);
+	FEED(f, queue);
+	FEED(f, b);
+	FEED(f, later);
+	feed_done(f);
+	struct clue_list l = engine_clues(f, 4000, 4020);
+	for (size_t i = 0; i < l.n; i++)
+		sums[l.v[i].mechanism] += l.v[i].ns;
+	assert_int_equal(sums[MECH_GIL], len(14));
+	assert_int_equal(sums[MECH_RUN_QUEUE], len(4));
+}
+
 /* In one process: the front end tokenizes and holds the lock. Behind it is the request that it works on. */
 static void test_clues__gil_for_a_request(void **state)
 {
@@ -202,6 +224,31 @@ static void test_clues__queue_beside_throttling(void **state)
 	feed_done(f);
 	struct clue_list l = engine_clues(f, 1000, 1200);
 	only(&l, MECH_RUN_QUEUE, 180);
+}
+
+/* A quota's share is charged once: the second wait is the queue's. One behind a thread of its own cgroup is no
+ * throttling at all. */
+static void test_clues__throttling_is_charged_once(void **state)
+{
+	struct feed *f = *state;
+
+	for (int i = 0; i < 3; i++) {
+		struct tl_thread_span s = feed_span_of(FEED_CORE, FEED_LOOP, 1000 + 200 * i, 1060 + 200 * i,
+						       TL_SPAN_RUNNABLE);
+
+		s.by_tgid = s.by_tid = 7777;
+		s.by_ns = len(60);
+		s.by_cgroup = i ? 99 : FEED_CGROUP;
+		FEED(f, s);
+	}
+	feed_throttle(f, 900, 1900, 70);
+	feed_done(f);
+	struct clue_list l = engine_clues(f, 1000, 1060);
+	only(&l, MECH_RUN_QUEUE, 60);
+	l = engine_clues(f, 1200, 1260);
+	only(&l, MECH_THROTTLED, 60);
+	l = engine_clues(f, 1400, 1460);
+	only(&l, MECH_RUN_QUEUE, 60);
 }
 
 static void test_clues__page_fault(void **state)
@@ -299,6 +346,19 @@ static void test_clues__threads_of_ranks(void **state)
 	assert_int_equal(l.n, 0);
 }
 
+/* A worker that does not say of which rank it is, as with one rank, is the only engine's. */
+static void test_clues__worker_of_the_only_engine(void **state)
+{
+	struct feed *f = *state;
+
+	feed_thread(f, 301, 301, TL_ROLE_LAUNCH, -1, "VLLM::Worker");
+	feed_step(f, 1000, 1060, 1, 0);
+	feed_code(f, 301, 301, 1000, 1050, TL_CODE_COMPILE, 1, 1, 0, "g++");
+	feed_done(f);
+	struct clue_list l = engine_clues(f, 1000, 1060);
+	only(&l, MECH_COMPILE, 50);
+}
+
 /* ---- S4: the event loop ---- */
 
 static void blocked_loop(struct feed *f, bool codes)
@@ -364,9 +424,8 @@ static void test_clues__biggest_of_those_read(void **state)
 	assert_int_equal(l.v[0].who.id, 1);
 }
 
-static void test_clues__scrape(void **state)
+static void feed_scrape(struct feed *f)
 {
-	struct feed *f = *state;
 	struct tl_conn open = { .hdr = FEED_HDR(open, TL_CONN, 0, FEED_API, FEED_FRONT, at(1000)), .conn = 9,
 				.what = TL_CONN_OPEN, .peer_port = 51111 };
 	struct tl_req_begin b = { .hdr = FEED_HDR(b, TL_REQ_BEGIN, TL_API_OTHER, FEED_API, FEED_FRONT, at(1000)),
@@ -375,18 +434,47 @@ static void test_clues__scrape(void **state)
 				  .req = 9, .path = "/metrics" };
 	struct tl_req_end end = { .hdr = FEED_HDR(end, TL_REQ_END, 0, FEED_API, FEED_FRONT, at(1030)), .req = 9,
 				  .how = TL_END_COMPLETE, .status = 200 };
-	const struct clue *k;
 
 	feed_request(f, 1, 0, 1, 100);
 	feed_chunk(f, 1, 100, TL_CHUNK_TEXT);
 	FEED(f, open);
 	FEED(f, b);
 	FEED(f, e);
-	feed_span(f, FEED_FRONT, 1000, 1030, TL_SPAN_RUN);
 	FEED(f, end);
+}
+
+static void test_clues__scrape(void **state)
+{
+	struct feed *f = *state;
+	const struct clue *k;
+
+	feed_scrape(f);
+	feed_span(f, FEED_FRONT, 1000, 1030, TL_SPAN_RUN);
 	feed_done(f);
 	struct clue_list l = front_clues(f, 1000, 1040, 0);
 	k = only(&l, MECH_METRICS, 30);
+	assert_int_equal(k->who.type, WHO_CLIENT);
+	assert_int_equal(k->who.id, 51111);
+	assert_string_equal(k->who.name, "/metrics");
+}
+
+/* A helper thread answers it, and the event loop waits for Python's lock. */
+static void test_clues__scrape_by_a_helper(void **state)
+{
+	struct feed *f = *state;
+	struct tl_thread_span s = feed_span_of(FEED_API, FEED_FRONT, 1004, 1024, TL_SPAN_SLEEP);
+	const struct clue *k;
+
+	s.wait = TL_WAIT_FUTEX;
+	s.by_tgid = FEED_API;
+	s.by_tid = HOG;
+	s.by_ns = len(20);
+	feed_thread(f, FEED_API, HOG, TL_ROLE_OTHER, -1, "vllm");
+	feed_scrape(f);
+	FEED(f, s);
+	feed_done(f);
+	struct clue_list l = front_clues(f, 1000, 1040, 0);
+	k = only(&l, MECH_METRICS, 20);
 	assert_int_equal(k->who.type, WHO_CLIENT);
 	assert_int_equal(k->who.id, 51111);
 	assert_string_equal(k->who.name, "/metrics");
@@ -485,7 +573,8 @@ static void test_clues__nothing_recorded(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(gc), T(throttled), T(run_queue), T(gil), T(gil_for_a_request), T(worker_is_no_lock_holder),
+		T(gc), T(throttled), T(run_queue), T(gil), T(gil_for_a_request), T(gil_in_turns),
+		T(throttling_is_charged_once), T(worker_of_the_only_engine), T(scrape_by_a_helper), T(worker_is_no_lock_holder),
 		T(waker_is_no_lock_holder), T(quota_pattern), T(queue_beside_throttling), T(page_fault),
 		T(unknown), T(busy_between_steps), T(two_at_once), T(samples_are_shared), T(threads_of_ranks),
 		T(event_loop), T(event_loop_without_stacks), T(biggest_of_those_read), T(scrape),
