@@ -7,6 +7,7 @@
 #include "cmd/doctor.h"
 #include "cmd/log.h"
 #include "cmd/vllm_server.h"
+#include "cmd/vllm_wires.h"
 #include "source/discover.h"
 #include "source/probe_check.h"
 #include "source/probes.h"
@@ -256,6 +257,9 @@ static int ask_vllm(struct doctor *d)
 	struct vllm_server s;
 	int err = discover(&d->found);
 
+	err = err ? err : vllm_wires_join(&d->found);
+	if (!err && discovery__server_of(&d->found, d->pid))
+		d->target.server = discovery__server_of(&d->found, d->pid);
 	if (err || !vllm_server_look(&d->found, d->target.server, &s))
 		return err;
 	d->wire_engine = s.engine;
@@ -282,6 +286,7 @@ static int ask_host(struct doctor *d)
 	struct vllm_server s;
 	uint32_t last = 0;
 
+	err = err ? err : vllm_wires_join(&d->found);
 	if (err)
 		return err;
 	d->engine_t1 = calloc(d->found.n + 1, sizeof(*d->engine_t1));

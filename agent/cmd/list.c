@@ -9,6 +9,7 @@
 #include "cmd/log.h"
 #include "cmd/screen.h"
 #include "cmd/vllm_server.h"
+#include "cmd/vllm_wires.h"
 #include "sink/page.h"
 #include "source/discover.h"
 
@@ -402,11 +403,12 @@ int cmd_list(int argc, char **argv)
 		NULL,
 	};
 	struct list_opts o = { 0 };
-	struct discovery d;
+	struct discovery d = { 0 };
 	int err;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
 	err = discover(&d);
+	err = err ? err : vllm_wires_join(&d);
 	if (err) {
 		log_error("list: cannot read /proc: %s", strerror(-err));
 		return CMD_FAILED;

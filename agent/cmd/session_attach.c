@@ -350,9 +350,8 @@ static int add_pid(struct session *s, pid_t pid)
 			 pid, f.facts.comm);
 	else
 		err = discover_servers(&d);
-	for (size_t i = 0; i < d.n; i++)
-		if (d.found[i].facts.pid == f.facts.pid)
-			f.server = d.found[i].server;
+	if (discovery__server_of(&d, pid))
+		f.server = discovery__server_of(&d, pid);
 	if (!err)
 		err = add_target(s, &d, &f, true);
 	proc_facts__free(&f.facts);

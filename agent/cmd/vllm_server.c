@@ -76,12 +76,13 @@ static int check_other_hosts(const struct vllm_server *s, struct check_list *lis
 			list, "other hosts", CHECK_WARN,
 			"--headless: its API server is on another host; lost here: requests "
 			"and tokens on sockets, its steps belong to no request");
-	if (o->engines_here && o->engines > o->engines_here)
+	if (o->engines_here && o->engines > o->engines_here && o->engines > s->n_engines)
 		return check_add(
 			list, "other hosts", CHECK_WARN,
 			"%u of its %u engines run there (--data-parallel-size-local); lost: "
 			"their steps, and the engine's side of the requests they get",
-			o->engines - o->engines_here, o->engines);
+			o->engines - (s->n_engines > o->engines_here ? (uint32_t)s->n_engines : o->engines_here),
+			o->engines);
 	return 0;
 }
 

@@ -60,14 +60,6 @@ int vllm_wires_mark(struct src_bpf *bpf, const struct discovery *d)
 
 /* ---- nodes ---- */
 
-static const struct found *find_pid(const struct discovery *d, uint32_t pid)
-{
-	for (size_t i = 0; i < d->n; i++)
-		if (d->found[i].facts.pid == pid)
-			return &d->found[i];
-	return NULL;
-}
-
 /* Does a process of it listen for requests? */
 static bool has_listener(const struct discovery *d, uint32_t server)
 {
@@ -88,14 +80,11 @@ int vllm_wires_join(struct discovery *d)
 	if (any)
 		n = find_wires(d, &wires);
 	for (int i = 0; i < n; i++) {
-		const struct found *core = find_pid(d, wires[i].pid_a), *front = find_pid(d, wires[i].pid_b);
-		uint32_t node = core->server;
+		uint32_t node = discovery__server_of(d, wires[i].pid_a);
+		uint32_t server = discovery__server_of(d, wires[i].pid_b);
 
-		if (node == front->server || has_listener(d, node) || !has_listener(d, front->server))
-			continue;
-		for (size_t k = 0; k < d->n; k++)
-			if (d->found[k].server == node)
-				d->found[k].server = front->server;
+		if (node != server && !has_listener(d, node) && has_listener(d, server))
+			discovery__join(d, node, server);
 	}
 	free(wires);
 	return n < 0 ? n : 0;

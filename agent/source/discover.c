@@ -178,6 +178,25 @@ int discover_one(pid_t pid, struct found *ret)
 	return 0;
 }
 
+void discovery__join(struct discovery *d, uint32_t part, uint32_t server)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		if (d->found[i].server != part)
+			continue;
+		d->n_servers -= d->found[i].facts.pid == part;
+		d->found[i].server = server;
+	}
+	qsort(d->found, d->n, sizeof(*d->found), by_server);
+}
+
+uint32_t discovery__server_of(const struct discovery *d, uint32_t pid)
+{
+	for (size_t i = 0; i < d->n; i++)
+		if (d->found[i].facts.pid == pid)
+			return d->found[i].server;
+	return 0;
+}
+
 void discovery__free(struct discovery *d)
 {
 	for (size_t i = 0; i < d->n; i++)

@@ -31,6 +31,10 @@ int discover(struct discovery *ret);
 /* Looks at one process and its ancestors. ret->id.engine is TL_ENGINE_UNKNOWN if it is no engine;
  * the facts are there either way, to be freed with proc_facts__free. -ESRCH: no such process. */
 int discover_one(pid_t pid, struct found *ret);
+/* The processes of one server turn out to be part of another. Moves them: what pointed into found[] is stale. */
+void discovery__join(struct discovery *d, uint32_t part, uint32_t server);
+/* The server that a process was found to be of; 0: it is not there. */
+uint32_t discovery__server_of(const struct discovery *d, uint32_t pid);
 void discovery__free(struct discovery *d);
 
 #endif
