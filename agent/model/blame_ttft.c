@@ -203,12 +203,27 @@ static void cut_idle(struct walk *w, uint64_t until_ns)
 	w->at_ns = until_ns;
 }
 
-/* A step that was under way, or planned, when it came. */
+/* A step that was under way, or planned, when it came. What made it longer than usual, if evidence says,
+ * is the reason for that much of the wait. */
 static void cut_planned(struct walk *w, uint32_t step)
 {
-	uint64_t until = least(w->b->v.steps[step].t1_ns, w->end_ns);
+	struct step_span at = step_index__span(&w->b->ix, step);
+	uint64_t until = least(at.t1_ns, w->end_ns), wait = less(until, w->at_ns), excess, left;
+	struct clue_list l;
+	struct expected e;
 
-	gap_add_members(w->b, w->g, MECH_STEP_WAIT, less(until, w->at_ns), step, w->seq);
+	baseline__step(w->b->base, step, &e);
+	excess = e.n_learnt ? least(wait, less(at.t1_ns - at.t0_ns, e.step_ns)) : 0;
+	left = excess;
+	if (left > e.err_ns && !lost_in(w->b, w->at_ns, until)) {
+		clues__engine(w->b->clues, w->b->v.seqs[w->seq].engine, w->at_ns, until, &l);
+		gap_add_clues(w->g, &l, &left);
+	}
+	if (left > e.err_ns) {
+		clues__step(w->b->clues, step, e.step_ns, &l);
+		gap_add_clues(w->g, &l, &left);
+	}
+	gap_add_members(w->b, w->g, MECH_STEP_WAIT, wait - excess + left, step, w->seq);
 	w->at_ns = most(w->at_ns, until);
 }
 
@@ -252,18 +267,19 @@ static void cut_front(struct walk *w, uint64_t until_ns, uint64_t max_ns)
 	uint32_t engine = w->b->v.requests[w->g->request].engine;
 	uint64_t left;
 	struct clue_list l;
+	bool lost;
 
 	until_ns = least(until_ns, w->end_ns);
 	left = less(until_ns, w->at_ns);
 	if (!left)
 		return;
-	if (left > TINY_NS) {
+	lost = lost_in(w->b, w->at_ns, until_ns);
+	if (left > TINY_NS && !lost) {
 		clues__front(w->b->clues, engine, w->at_ns, until_ns, w->g->request, &l);
 		gap_add_clues(w->g, &l, &left);
 	}
 	if (left > max_ns)
-		gap_add(w->g, lost_in(w->b, w->at_ns, until_ns) ? MECH_LOST : MECH_UNEXPLAINED, PROV_NONE,
-			left, NULL, NULL);
+		gap_add(w->g, lost ? MECH_LOST : MECH_UNEXPLAINED, PROV_NONE, left, NULL, NULL);
 	else
 		gap_add(w->g, MECH_OWN_FRONT, PROV_OBSERVED, left, NULL, NULL);
 	w->at_ns = until_ns;

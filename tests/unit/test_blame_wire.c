@@ -193,6 +193,43 @@ static void test_blame__ttft_of_long_prompt(void **state)
 	assert_int_equal(g->usual_ns, MS(360));
 }
 
+/* The step under way when it came had waited 150 ms for a CPU, of that 100 since. */
+static void test_blame__step_under_way_was_held_up(void **state)
+{
+	struct told *t = *state;
+	struct fake *f = t->f;
+	struct tl_thread thread = { .hdr = { sizeof(thread), TL_THREAD, 0, 4242, 4243, fake_ns(0) },
+				    .role = TL_ROLE_ENGINE, .rank = -1, .server = 4242 };
+	struct tl_thread_span span = { .hdr = { sizeof(span), TL_THREAD_SPAN, 0, 4242, 4243, 0 },
+				       .state = TL_SPAN_RUNNABLE, .by_tgid = 99, .by_tid = 99,
+				       .by_name = "ffmpeg" };
+	double at = run(f, begin(f, 1), 20, 20, 1);
+	uint32_t c = answer(f, at + 60);
+	const struct gap *g;
+
+	f->engines[0].e.server = 4242;
+	run(f, at, 1, 170, 1);
+	fake_step(f, at + 170, at + 210);
+	decode(f, 0, at + 210);
+	fake_member(f, c, 'P', 16);
+	write_at(f, c, at + 210);
+	span.since_ns = fake_ns(at + 10);
+	span.hdr.ts_ns = fake_ns(at + 160);
+	span.by_ns = MS(150);
+	assert_int_equal(evidence_on(&t->evidence, &thread.hdr), 0);
+	assert_int_equal(evidence_on(&t->evidence, &span.hdr), 0);
+	evidence_finish(&t->evidence);
+	g = ttft(t, c);
+	assert_int_equal(part(g, MECH_RUN_QUEUE)->ns, MS(100));
+	assert_string_equal(part(g, MECH_RUN_QUEUE)->who.name, "ffmpeg");
+	assert_int_equal(of(g, MECH_STEP_WAIT), MS(10));
+	assert_int_equal(of(g, MECH_OWN_PREFILL), MS(40));
+	explain(t, 0);
+	g = odd(t, 0);
+	assert_int_equal(part(g, MECH_RUN_QUEUE)->ns, MS(150));
+	assert_int_equal(of(g, MECH_OWN_DECODE), MS(20));
+}
+
 static void test_blame__queue_behind_slot_holder(void **state)
 {
 	struct told *t = *state;
@@ -347,7 +384,8 @@ int main(void)
 		T(test_blame__not_streamed), T(test_blame__parallel_answers),
 		T(test_blame__nobody_slows_himself),
 		T(test_blame__stream_without_steps), T(test_blame__tokens_of_drafts),
-		T(test_blame__ttft_of_long_prompt), T(test_blame__queue_behind_slot_holder),
+		T(test_blame__ttft_of_long_prompt), T(test_blame__step_under_way_was_held_up),
+		T(test_blame__queue_behind_slot_holder),
 		T(test_blame__queue_behind_those_that_run), T(test_blame__queue_behind_a_prompt),
 		T(test_blame__steps_planned_ahead), T(test_blame__shared_prefill),
 		T(test_blame__before_the_host), T(test_blame__ttft_not_known),
