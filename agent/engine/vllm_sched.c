@@ -13,6 +13,7 @@ enum {
 	PATIENCE = 32,		/* steps until a request that nobody else counts is given up ... */
 	GRACE_NS = 1000000000,	/* ... if it is so old: it takes ms from the socket to the scheduler */
 	ARRIVAL_RACE_NS = 5000000,
+	ON_THE_WAY_NS = 20000000,	/* a request may take so long from the socket to the scheduler */
 };
 
 int vslots_push(struct vslots *v, uint32_t slot)
@@ -243,6 +244,8 @@ static void look_for_mode(struct vsched *s, const struct vseq *seqs, const struc
 
 	if (!in->has_queues || in->cut || !(s->complete || in->new_requests))
 		return;
+	if (!s->has_strangers || s->strangers)
+		return;		/* who was taken on is not known */
 	more = in->new_requests || (int64_t)in->running > count_running(s, seqs, in, &n_aborted);
 	for (size_t i = 0; i < in->n_rows; i++)
 		if (is_first_row(seqs, &in->rows[i])) {
@@ -373,6 +376,53 @@ static uint64_t count_taken_on(const struct vsched *s, const struct vseq *seqs, 
 	return n > 0 ? n : 0;
 }
 
+/* How many of the known ones wait since `ns`, or longer. One that shows with its output was not known. */
+static uint64_t count_waiting(const struct vsched *s, const struct vseq *seqs, uint64_t ns)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < s->waiting.n; i++) {
+		const struct vseq *q = &seqs[s->waiting.v[i]];
+
+		n += q->arrived_ns <= ns && !(q->row && q->guess);
+	}
+	return n;
+}
+
+/* Who waited already when the capture began goes first, and is not known: how many there are, the first
+ * message tells. Takes off those of them who are taken on. */
+static void pass_strangers(struct vsched *s, const struct vseq *seqs, const struct vsched_in *in, uint64_t *n_new,
+			   uint64_t *n_again)
+{
+	uint64_t surely_ns = in->begin_ns > ON_THE_WAY_NS ? in->begin_ns - ON_THE_WAY_NS : 0;
+	uint64_t known, there = in->waiting + *n_new + *n_again, preempted = 0, n;
+
+	if (!in->has_queues)
+		return;
+	if (!s->has_strangers) {	/* of the first message the begin is not known */
+		known = count_waiting(s, seqs, in->begin_ns < in->end_ns ? in->begin_ns : surely_ns);
+		s->strangers = there > known ? there - known : 0;
+		s->has_strangers = true;
+	}
+	known = count_waiting(s, seqs, surely_ns);
+	if (s->strangers > (there > known ? there - known : 0))
+		s->strangers = there > known ? there - known : 0;	/* some were aborted */
+	if (!s->strangers)
+		return;
+	for (size_t i = 0; i < s->waiting.n; i++)
+		preempted += seqs[s->waiting.v[i]].state == VSEQ_PREEMPTED;
+	if (*n_again > preempted) {
+		n = *n_again - preempted < s->strangers ? *n_again - preempted : s->strangers;
+		s->strangers -= n;
+		*n_again -= n;
+		s->has_hits = false;
+	}
+	n = *n_new < s->strangers ? *n_new : s->strangers;
+	s->strangers -= n;
+	*n_new -= n;
+	s->has_hits &= !n;
+}
+
 /* Who is in the step: the running ones, and those that the counters say were taken on. */
 static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n_new,
 		uint64_t n_again)
@@ -392,6 +442,7 @@ static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
 		n_again = n_again < most ? n_again : most;
 		n_new = n_new < most - n_again ? n_new : most - n_again;
 	}
+	pass_strangers(s, seqs, in, &n_new, &n_again);
 	if (!err && n_again)
 		err = take_on(s, seqs, in, n_again, VSEQ_PREEMPTED);
 	if (!err && n_new)

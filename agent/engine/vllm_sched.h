@@ -116,6 +116,8 @@ struct vsched {
 	int8_t async_votes;	/* > 0: scheduling is asynchronous, 0: not known yet ... */
 	bool unsure;		/* ... and so whether what ended is in one step more */
 	bool complete;		/* all that run are known */
+	bool has_strangers;	/* known is how many wait that came before us ... */
+	uint64_t strangers;	/* ... ahead of all that are known */
 	uint32_t n_draft;	/* speculative tokens per decoding request, last known */
 	uint32_t n_too_many;	/* steps in a row with more waiting here than there ... */
 	uint64_t too_many;	/* ... at least so many */

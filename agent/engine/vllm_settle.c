@@ -164,6 +164,7 @@ static void prefill_goes_on(struct settling *t, struct vseq *q)
 	}
 	if (tokens <= 0)
 		return;		/* no room for it in this step */
+	q->guess |= s->open;	/* others may have taken some of the room */
 	m.n_tokens = tokens;
 	m.flags = sure && !q->guess ? 0 : TL_MEMBER_GUESS;
 	if (q->cached >= 0)

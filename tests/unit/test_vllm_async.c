@@ -229,6 +229,35 @@ static void test_late__running_ones_are_taken_as_they_show(void **state)
 	EXPECT(f, "0 1", "d0:1 d1:1", .run = 2);
 }
 
+/* Who waited before the capture began is taken on before those whose arrival was seen. */
+static void test_late__who_waited_goes_first(void **state)
+{
+	struct fixture *f = *state;
+
+	EXPECT(f, "", " open", .run = 2, .wait = 3);
+	f->now_ns += LONG_NS;
+	arrive(f, 0, 30);
+	EXPECT(f, "", " open", .run = 3, .wait = 3, .fresh = 1);
+	EXPECT(f, "", " open", .run = 4, .wait = 2, .fresh = 1);
+	arrive(f, 1, 30);
+	/* the last of them and the first that is known, with cached tokens of both */
+	EXPECT(f, "0c16", "p0:14 open", .run = 6, .wait = 1, .fresh = 2, .hits = 16);
+	EXPECT(f, "0 1c0", "d0:1 p1:30 open", .run = 7, .fresh = 1);
+}
+
+/* One of them left unseen: it is not waited for. */
+static void test_late__who_waited_may_leave(void **state)
+{
+	struct fixture *f = *state;
+
+	EXPECT(f, "", " open", .run = 1, .wait = 2);
+	f->now_ns += LONG_NS;
+	arrive(f, 0, 30);
+	f->last_ns = f->now_ns += LONG_NS;
+	EXPECT(f, "", " open", .run = 1, .wait = 1);
+	EXPECT(f, "0c0", "p0:30 open", .run = 2, .fresh = 1);
+}
+
 static void test_no_counters__rows_alone(void **state)
 {
 	struct fixture *f = *state;
@@ -397,6 +426,7 @@ int main(void)
 		T(async__first_step_and_a_late_arrival), T(async__arrival_at_an_empty_round),
 		T(mode__sync_is_known_by_the_first_short_prompt), T(mode__unknown_is_said),
 		T(mode__async_shows_when_one_stops), T(late__running_ones_are_taken_as_they_show),
+		T(late__who_waited_goes_first), T(late__who_waited_may_leave),
 		T(no_counters__rows_alone), T(no_prefix_cache__running_tells),
 		T(no_budget__is_learnt),
 		T(no_budget__bounds_that_contradict_begin_anew), T(cut__rows_that_are_missing_are_inferred),
