@@ -183,6 +183,8 @@ $(B)/tests/sim/in_target: $(call obj,tests/sim/in_target.c tests/sim/in_target_p
 	$(call say,LD)
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ -ldl -lpthread
 
+$(B)/tests/bench/target: $(call obj,tests/sim/in_target_parts.c) | $(SIM) $(B)/libtokenlag.so
+
 unit: $(UNIT)
 sim: $(SIM) $(B)/simserve $(SIMTEST)
 fuzzers: $(FUZZ)

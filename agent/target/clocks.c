@@ -46,7 +46,7 @@ static uint64_t between(const struct clock_pair *a, const struct clock_pair *b, 
 
 	if (!width || off > width || width > 10000000000ull)
 		return from_pair(a, real_ns);
-	return a->mono_ns + (uint64_t)((unsigned __int128)off * (b->mono_ns - a->mono_ns) / width);
+	return a->mono_ns + (uint64_t)((double)off * ((double)(b->mono_ns - a->mono_ns) / (double)width));
 }
 
 /* Which pairs of epoch e (from 0 on, of those kept) are still there: [from, to). */

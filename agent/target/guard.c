@@ -22,6 +22,15 @@ uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+/* Without what others did on our CPU meanwhile. */
+uint64_t own_time_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 void sleep_ms(uint32_t ms)
 {
 	struct timespec t = { ms / 1000, ms % 1000 * 1000000L };

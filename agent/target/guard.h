@@ -23,6 +23,7 @@ void guard__enter(struct guard *g, const char *call, uint32_t timeout_ms);
 bool guard__leave(struct guard *g);	/* false: it was given up meanwhile, so stop at once */
 
 uint64_t now_ns(void);			/* CLOCK_MONOTONIC */
+uint64_t own_time_ns(void);		/* of this thread, on a CPU */
 void sleep_ms(uint32_t ms);
 /* A small one, without signals; ret NULL: it is not waited for. */
 int start_thread(pthread_t *ret, void *(*fn)(void *), void *ctx);

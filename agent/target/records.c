@@ -215,27 +215,27 @@ static void count_discarded(void)
 
 int records__drain(void)
 {
-	uint64_t begin, end;
+	uint64_t now, own;
 	size_t valid;
 	uint8_t *buf;
 	int err;
 
 	count_discarded();
 	while ((buf = buffers__next(&target.buffers, &valid))) {
-		begin = now_ns();
-		if (begin - target.last_pair_ns > 1000000) {
+		own = own_time_ns();
+		if (now_ns() - target.last_pair_ns > 1000000) {
 			err = records__read_clock(target.clocks.n > 0);
 			if (err)
 				return err;
 		}
 		guard__enter(&target.guard, "cuptiActivityGetNextRecord", CALL_TIMEOUT_MS);
-		err = valid ? walk(buf, valid, begin) : 0;
+		now = now_ns();
+		err = valid ? walk(buf, valid, now) : 0;
 		err = target__call("cuptiActivityGetNextRecord", err);
 		buffers__free(&target.buffers, buf);
 		if (err == -ECANCELED)
 			return err;
-		end = now_ns();
-		ring_count(&target.ring.shared->record_ns, end - begin);
+		ring_count(&target.ring.shared->record_ns, own_time_ns() - own);
 	}
 	return 0;
 }
