@@ -12,16 +12,24 @@
 #else
 #define KERNEL CUpti_ActivityKernel8
 #endif
-#if CUPTI_API_VERSION >= 19
+#if CUPTI_API_VERSION >= 26
 #define MEMCPY CUpti_ActivityMemcpy6
-#define OVERHEAD CUpti_ActivityOverhead3
-#define GRAPH CUpti_ActivityGraphTrace2
 #define SYNC CUpti_ActivitySynchronization2
 #else
 #define MEMCPY CUpti_ActivityMemcpy5
-#define OVERHEAD CUpti_ActivityOverhead
-#define GRAPH CUpti_ActivityGraphTrace
 #define SYNC CUpti_ActivitySynchronization
+#endif
+#if CUPTI_API_VERSION >= 22
+#define OVERHEAD CUpti_ActivityOverhead3
+#elif CUPTI_API_VERSION >= 21
+#define OVERHEAD CUpti_ActivityOverhead2
+#else
+#define OVERHEAD CUpti_ActivityOverhead
+#endif
+#if CUPTI_API_VERSION >= 21
+#define GRAPH CUpti_ActivityGraphTrace2
+#else
+#define GRAPH CUpti_ActivityGraphTrace
 #endif
 #define MEMSET CUpti_ActivityMemset4
 

@@ -85,15 +85,16 @@ _Static_assert(sizeof(struct rec_memset) == 88 && offsetof(struct rec_memset, gr
 _Static_assert(sizeof(struct rec_overhead) == 56 && sizeof(struct rec_graph) == 56, "");
 _Static_assert(sizeof(struct rec_sync) == 56 && sizeof(struct rec_callback) == 72, "");
 
-/* Bytes of a record of this kind in a version of CUPTI (as cuptiGetVersion says it), 0: no such kind.
- * 19 is 12.0; a macro, so that tests/sim/abi.c can use it where the language wants a constant. */
+/* Bytes of a record of this kind in a version of CUPTI (as cuptiGetVersion says it), 0: no such kind. 18 is taken for
+ * 11.8; CUDA 12.0 and 12.1 say 18, too, but have kernels of 208 bytes. 20 is 12.2, 21 12.3, 22 12.4, 26 12.8.
+ * A macro, so that tests/sim/abi.c can use it where the language wants a constant. */
 #define REC_SIZE(kind, version)                                                                  \
 	((kind) == K_CONCURRENT_KERNEL ? (version) >= 130000 ? 216 : (version) < 19 ? 200 : 208 : \
-	 (kind) == K_MEMCPY ? (version) < 19 ? 88 : 96 :                                         \
+	 (kind) == K_MEMCPY ? (version) < 26 ? 88 : 96 :                                         \
 	 (kind) == K_MEMSET ? 88 :                                                               \
-	 (kind) == K_OVERHEAD ? (version) < 19 ? 40 : 56 :                                       \
-	 (kind) == K_GRAPH_TRACE ? (version) < 19 ? 48 : 56 :                                    \
-	 (kind) == K_SYNCHRONIZATION ? (version) < 19 ? 40 : 56 : 0)
+	 (kind) == K_OVERHEAD ? (version) < 21 ? 40 : (version) < 22 ? 48 : 56 :                 \
+	 (kind) == K_GRAPH_TRACE ? (version) < 21 ? 48 : 56 :                                    \
+	 (kind) == K_SYNCHRONIZATION ? (version) < 26 ? 40 : 56 : 0)
 static inline size_t rec_size(uint32_t kind, uint32_t version)
 {
 	return REC_SIZE(kind, version);
