@@ -70,16 +70,18 @@ struct samples {
 	uint64_t *scratch;	/* as many */
 };
 
-static uint64_t disturbed(const struct baseline_evidence *ev, uint32_t engine, uint64_t t0, uint64_t t1)
+static uint64_t disturbed(const struct baseline_evidence *ev, uint32_t engine, uint64_t t0,
+			  uint64_t t1)
 {
-	uint64_t ns = ev && ev->disturbed_ns && t1 > t0 ? ev->disturbed_ns(ev->ctx, engine, t0, t1) : 0;
+	uint64_t ns = ev && ev->disturbed_ns && t1 > t0 ? ev->disturbed_ns(ev->ctx, engine, t0, t1)
+							: 0;
 
 	return ns < t1 - t0 ? ns : t1 - t0;
 }
 
 /* Nobody waits in the hole before a step that only begins prompts: it says nothing. */
-static bool sample_of(const struct step_index *ix, const struct baseline_evidence *ev, uint32_t step,
-		      struct sample *ret)
+static bool sample_of(const struct step_index *ix, const struct baseline_evidence *ev,
+		      uint32_t step, struct sample *ret)
 {
 	const struct step_facts *f = &ix->facts[step];
 	struct step_span at = step_index__span(ix, step);
@@ -132,8 +134,8 @@ static size_t n_usable(const struct sample *v, size_t n)
 }
 
 /* Steps that decode and do nothing else, or those that prefill; as many as there is room for. */
-static void collect(const struct step_index *ix, const struct baseline_evidence *ev, uint32_t engine,
-		    bool prefill, struct samples *s)
+static void collect(const struct step_index *ix, const struct baseline_evidence *ev,
+		    uint32_t engine, bool prefill, struct samples *s)
 {
 	size_t n = 0, stride, k = 0;
 
@@ -359,8 +361,8 @@ static uint64_t prefill_ns(const struct learnt *l, uint32_t tokens, uint32_t *re
 
 /* ---- all of it ---- */
 
-static int learn_engine(const struct step_index *ix, const struct baseline_evidence *ev, uint32_t engine,
-			struct learnt *l)
+static int learn_engine(const struct step_index *ix, const struct baseline_evidence *ev,
+			uint32_t engine, struct learnt *l)
 {
 	size_t n = ix->first[engine + 1] - ix->first[engine];
 	struct samples s = { 0 };
@@ -384,7 +386,8 @@ static int learn_engine(const struct step_index *ix, const struct baseline_evide
 	return err;
 }
 
-int baseline__new(const struct step_index *ix, const struct baseline_evidence *ev, struct baseline **ret)
+int baseline__new(const struct step_index *ix, const struct baseline_evidence *ev,
+		  struct baseline **ret)
 {
 	struct baseline *b = calloc(1, sizeof(*b));
 	int err = 0;

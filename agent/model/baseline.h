@@ -30,8 +30,8 @@ struct expected {
 	uint64_t err_ns;	/* a step within this of step_ns is like any other */
 	uint64_t hole_ns;	/* from the end of the step before to its begin, as usual */
 	uint64_t hole_err_ns;
-	uint32_t n_learnt;	/* steps that this rests on; 0: not enough to learn from, the rest is 0 */
-	uint32_t n_prefill;	/* steps that the cost of its prefill rests on; 0: step_ns is without */
+	uint32_t n_learnt; /* steps that this rests on; 0: not enough to learn from, the rest is 0 */
+	uint32_t n_prefill; /* steps that the cost of its prefill rests on; 0: step_ns is without */
 };
 void baseline__step(const struct baseline *b, uint32_t step, struct expected *ret);
 

@@ -43,7 +43,8 @@ static int losses_find(struct blame *b)
 	l = b->losses;
 	for (size_t i = 0; i < b->v.n_lost; i++)
 		if (b->v.lost[i].where == TL_LOST_RING || b->v.lost[i].where == TL_LOST_SCRATCH)
-			l[b->n_losses++] = (struct loss){ b->v.lost[i].since_ns, b->v.lost[i].until_ns };
+			l[b->n_losses++] =
+				(struct loss){ b->v.lost[i].since_ns, b->v.lost[i].until_ns };
 	if (b->n_losses)
 		qsort(l, b->n_losses, sizeof(*l), by_since);
 	for (size_t i = 1; i < b->n_losses; i++)
@@ -82,7 +83,8 @@ static int begins_find(struct blame *b)
 		const struct rec_sequence *q = &b->v.seqs[i];
 
 		if (q->n_visits)
-			v[n++] = (struct begin){ q->engine, b->ix.facts[q->visits[0].step].place, i };
+			v[n++] = (struct begin){ q->engine, b->ix.facts[q->visits[0].step].place,
+						 i };
 	}
 	qsort(v, n, sizeof(*v), by_place);
 	for (size_t i = 0; i < n; i++) {
@@ -189,7 +191,9 @@ uint32_t blame__n_learnt(const struct blame *b)
 /* When an output was where its gaps end. */
 static uint64_t end_of(const struct answer *a, const struct output *o)
 {
-	return a->side == GAP_CLIENT ? o->client_ns : a->side == GAP_WIRE ? o->written_ns : o->made_ns;
+	return a->side == GAP_CLIENT ? o->client_ns
+	       : a->side == GAP_WIRE ? o->written_ns
+				     : o->made_ns;
 }
 
 static void cut_steps(struct blame *b, const struct answer *a, const struct output *from,
@@ -260,13 +264,14 @@ static void cut_gap(struct blame *b, uint32_t request, const struct answer *a, s
 			       (i + 1 < a->n && to[1].client_ns == to->client_ns);
 
 		/* of what is usual, so much is left at this time */
-		cut_client(b, g, at, to->client_ns, less(to->written_ns + a->client_ns, at), at_once,
-			   to->chunk);
+		cut_client(b, g, at, to->client_ns, less(to->written_ns + a->client_ns, at),
+			   at_once, to->chunk);
 	}
 	gap_end(b, g, a->seq ? b->v.seqs[a->seq - 1].engine : b->v.requests[request].engine);
 }
 
-static int each_gap(struct blame *b, uint32_t request, const struct answer *a, gap_fn each, void *ctx)
+static int each_gap(struct blame *b, uint32_t request, const struct answer *a, gap_fn each,
+		    void *ctx)
 {
 	int err = 0;
 

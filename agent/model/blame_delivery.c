@@ -13,7 +13,7 @@ enum { MAX_SAMPLES = 1 << 19, MIN_OF_ANSWER = 8, MIN_PAIRS = 8,
 struct sample {
 	uint64_t ns;
 	uint32_t engine;
-	uint32_t differs_us;	/* from that of the output before; UINT32_MAX: that had waited, or none */
+	uint32_t differs_us; /* from that of the output before; UINT32_MAX: that had waited, or none */
 };
 
 /* ---- what is usual ---- */
@@ -67,8 +67,9 @@ static int collect(struct blame *b, struct sample *ret, size_t stride, size_t *r
 				continue;
 			ret[n] = (struct sample){ late_ns(o), b->v.requests[i].engine, UINT32_MAX };
 			if (j && !waited(o - 1, j - 1))
-				ret[n].differs_us = (uint32_t)least(
-					distance(late_ns(o), late_ns(o - 1)) / 1000, UINT32_MAX - 1);
+				ret[n].differs_us =
+					(uint32_t)least(distance(late_ns(o), late_ns(o - 1)) / 1000,
+							UINT32_MAX - 1);
 			n++;
 		}
 	}
@@ -183,8 +184,8 @@ static uint64_t served_until(const struct blame *b, const struct answer *a, cons
 
 /* What is left without evidence: most of the answer comes many outputs at once, so something holds it
  * inside the server; or others were served first; or nobody knows. */
-static void cut_late(struct blame *b, struct gap *g, const struct answer *a, const struct output *to,
-		     uint64_t left_ns, bool backlog)
+static void cut_late(struct blame *b, struct gap *g, const struct answer *a,
+		     const struct output *to, uint64_t left_ns, bool backlog)
 {
 	uint64_t until, ns = 0;
 
@@ -204,7 +205,8 @@ static void cut_late(struct blame *b, struct gap *g, const struct answer *a, con
 
 /* While its peer took nothing, nothing could be written; what else happens behind a write keeps no
  * later one from being made. */
-static void take_blocked(struct blame *b, struct gap *g, uint64_t t0_ns, uint64_t t1_ns, uint64_t *left)
+static void take_blocked(struct blame *b, struct gap *g, uint64_t t0_ns, uint64_t t1_ns,
+			 uint64_t *left)
 {
 	struct clue_list l;
 	size_t n = 0;

@@ -132,7 +132,8 @@ static void cut_decode(struct walk *w, uint32_t step, uint64_t until_ns, const s
 	left -= prefill;
 	take_clues(w, until_ns, &left);
 	/* what a prompt costs may not be known: then the step has no usual length */
-	take_step_clues(w, step, w->b->ix.facts[step].prefill && !e->n_prefill ? 0 : e->step_ns, &left);
+	take_step_clues(w, step, w->b->ix.facts[step].prefill && !e->n_prefill ? 0 : e->step_ns,
+			&left);
 	left += prefill;
 	if (left && w->b->ix.facts[step].prefill) {
 		prefill = prefill_bound(e, left);
@@ -185,8 +186,8 @@ static void cut_again(struct walk *w, uint32_t step, uint64_t len_ns)
 
 	if (root && root->root)
 		who = culprit_of(w->b, root->root - 1);
-	gap_add(w->g, MECH_RECOMPUTE, root ? (enum provenance)root->prov : PROV_INFERRED, len_ns, &who,
-		NULL);
+	gap_add(w->g, MECH_RECOMPUTE, root ? (enum provenance)root->prov : PROV_INFERRED, len_ns,
+		&who, NULL);
 }
 
 static enum mechanism own_of(const struct rec_visit *visit)
@@ -229,7 +230,8 @@ static void cut_turn(struct walk *w, uint32_t step, uint64_t until_ns, enum mech
 		cut_unknown(w, step, until_ns, own);
 }
 
-static void cut_other_step(struct walk *w, uint32_t step, const struct step_span *at, enum mechanism own)
+static void cut_other_step(struct walk *w, uint32_t step, const struct step_span *at,
+			   enum mechanism own)
 {
 	uint64_t until_ns = least(at->t1_ns, w->end_ns);
 

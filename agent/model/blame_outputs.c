@@ -11,8 +11,9 @@ enum { MIN_GAPS = 8,		/* of a stream without steps, to know what is usual for it
 
 static struct output *output_at(struct blame *b, size_t i)
 {
-	return blame_room(&b->outputs, &b->cap_outputs, i + 1, sizeof(*b->outputs)) ? NULL
-										    : &b->outputs[i];
+	return blame_room(&b->outputs, &b->cap_outputs, i + 1, sizeof(*b->outputs))
+		       ? NULL
+		       : &b->outputs[i];
 }
 
 /* ---- joined to steps ---- */
@@ -74,7 +75,8 @@ static int one_per_token(struct blame *b, struct answer *a)
 }
 
 /* Which chunk holds an output: those were matched by ordinal, and chunks are in order. */
-static void find_chunks(struct blame *b, const struct rec_request *r, const struct answer *a, bool exact)
+static void find_chunks(struct blame *b, const struct rec_request *r, const struct answer *a,
+			bool exact)
 {
 	size_t c = 0;
 	uint32_t ordinal = 0;
@@ -82,8 +84,9 @@ static void find_chunks(struct blame *b, const struct rec_request *r, const stru
 	for (size_t i = 0; i < a->n; i++) {
 		struct output *o = &b->outputs[i];
 
-		while (c < r->n_chunks && (!chunk_is_token(&r->chunks[c]) ||
-					   (exact ? ordinal < i : r->chunks[c].ts_ns < o->written_ns)))
+		while (c < r->n_chunks &&
+		       (!chunk_is_token(&r->chunks[c]) ||
+			(exact ? ordinal < i : r->chunks[c].ts_ns < o->written_ns)))
 			ordinal += chunk_is_token(&r->chunks[c++]);
 		o->chunk = ordinal;
 	}

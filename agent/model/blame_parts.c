@@ -71,7 +71,8 @@ void gap_add_clues(struct gap *g, const struct clue_list *l, uint64_t *left)
 
 		if (ns < TRACE_NS)
 			continue;
-		gap_add(g, (enum mechanism)c->mechanism, (enum provenance)c->prov, ns, &c->who, &c->root);
+		gap_add(g, (enum mechanism)c->mechanism, (enum provenance)c->prov, ns, &c->who,
+			&c->root);
 		*left -= ns;
 	}
 }
@@ -94,7 +95,8 @@ static bool counts(const struct rec_member *m, enum tl_phase phase, uint32_t exc
 	return m->phase == phase && m->seq != except && m->n_tokens;
 }
 
-static uint64_t tokens_of(const struct blame *b, uint32_t step, enum tl_phase phase, uint32_t except)
+static uint64_t tokens_of(const struct blame *b, uint32_t step, enum tl_phase phase,
+			  uint32_t except)
 {
 	const struct rec_step *st = &b->v.steps[step];
 	uint64_t n = 0;
@@ -214,8 +216,9 @@ void gap_end(struct blame *b, struct gap *g, uint32_t engine)
 		g->parts[at] = p;
 	}
 	if (found & 1ull << MECH_UNEXPLAINED)
-		g->ruled_out = (clues__watched(b->clues, engine) | (g->seq ? always_looked_for : 0)) &
-			       ~found;
+		g->ruled_out =
+			(clues__watched(b->clues, engine) | (g->seq ? always_looked_for : 0)) &
+			~found;
 }
 
 bool gap_is_odd(const struct gap *g)

@@ -42,8 +42,8 @@ struct output {
 
 /* How an engine takes turns when nobody is disturbed. */
 struct turns {
-	uint32_t skipped;	/* steps without it between two of a sequence's: pipeline parallelism */
-	uint32_t ahead;		/* steps that are planned when a request arrives, but the one under way */
+	uint32_t skipped; /* steps without it between two of a sequence's: pipeline parallelism */
+	uint32_t ahead; /* steps that are planned when a request arrives, but the one under way */
 };
 
 struct holder {			/* of a slot or of room, for so long */
@@ -63,7 +63,7 @@ struct blame {
 	size_t n_losses;
 	struct preempt_root *roots;		/* by seq, k */
 	size_t n_roots;
-	uint32_t *by_begin;			/* sequences with steps: engine after engine, by their first */
+	uint32_t *by_begin; /* sequences with steps: engine after engine, by their first */
 	size_t *first_of;			/* per engine: in by_begin; one more than engines */
 	/* room that is used again, request after request */
 	struct output *outputs;
@@ -110,7 +110,8 @@ void gap_add_prefill(struct blame *b, struct gap *g, uint64_t ns, uint32_t step,
 /* blame_root.c */
 int roots_find(struct blame *b);		/* 0 or -ENOMEM */
 /* Had a sequence lost its place before this visit of it (not the first)? *ret NULL: not known to whom. */
-bool parked_before(const struct blame *b, uint32_t seq, size_t visit, const struct preempt_root **ret);
+bool parked_before(const struct blame *b, uint32_t seq, size_t visit,
+		   const struct preempt_root **ret);
 /* Its last one before a moment; NULL: none. */
 const struct preempt_root *root_at(const struct blame *b, uint32_t seq, uint64_t t_ns);
 
@@ -128,7 +129,7 @@ struct walk {
 	uint32_t seq;
 	uint64_t at_ns;		/* cut up to here */
 	uint64_t end_ns;
-	uint64_t credit_ns;	/* usual time that passed before the gap began: the token before was late */
+	uint64_t credit_ns; /* usual time that passed before the gap began: the token before was late */
 	uint32_t skips;		/* steps without it that may still come, as usual */
 };
 bool lost_in(const struct blame *b, uint64_t t0_ns, uint64_t t1_ns);

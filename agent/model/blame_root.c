@@ -120,7 +120,8 @@ const struct preempt_root *root_at(const struct blame *b, uint32_t seq, uint64_t
 	return last;
 }
 
-bool parked_before(const struct blame *b, uint32_t seq, size_t visit, const struct preempt_root **ret)
+bool parked_before(const struct blame *b, uint32_t seq, size_t visit,
+		   const struct preempt_root **ret)
 {
 	const struct rec_sequence *q = &b->v.seqs[seq];
 	const struct rec_step *own = &b->v.steps[q->visits[visit].step];

@@ -25,7 +25,8 @@ static struct loss life_of(const struct blame *b, uint32_t seq)
 			      b->v.steps[q->visits[q->n_visits - 1].step].t1_ns };
 }
 
-static int add_holder(struct blame *b, const struct walk *w, uint64_t until_ns, uint32_t seq, size_t *n)
+static int add_holder(struct blame *b, const struct walk *w, uint64_t until_ns, uint32_t seq,
+		      size_t *n)
 {
 	struct loss life = life_of(b, seq);
 	uint64_t from = most(life.since_ns, w->at_ns), until = least(life.until_ns, until_ns);
@@ -333,7 +334,8 @@ static uint64_t own_ns(const struct gap *g)
 }
 
 /* From the end of the step that gave it to the write of the first token, and on to the client. */
-static void cut_way_out(struct walk *w, const struct answer *a, uint64_t made_ns, uint64_t written_ns)
+static void cut_way_out(struct walk *w, const struct answer *a, uint64_t made_ns,
+			uint64_t written_ns)
 {
 	struct gap *g = w->g;
 	const struct output first = { .made_ns = made_ns, .written_ns = written_ns };
@@ -353,7 +355,8 @@ static void cut_way_out(struct walk *w, const struct answer *a, uint64_t made_ns
 bool blame__ttft(struct blame *b, uint32_t request, struct gap *ret)
 {
 	const struct rec_request *r = &b->v.requests[request];
-	uint64_t first = r->at_ns[P_REQ_FIRST_BYTE], written = r->at_ns[P_FIRST_TOKEN_WIRE], t0, client;
+	uint64_t first = r->at_ns[P_REQ_FIRST_BYTE], written = r->at_ns[P_FIRST_TOKEN_WIRE], t0,
+		 client;
 	struct walk w = { .b = b, .g = ret };
 	struct answer a;
 	uint64_t made = 0;
@@ -365,8 +368,8 @@ bool blame__ttft(struct blame *b, uint32_t request, struct gap *ret)
 	client = a.n && a.side == GAP_CLIENT ? b->outputs[0].client_ns : 0;
 	t0 = claimed_begin(b, r, first);
 	seq = prompt_seq(b, r, &visit);
-	gap_begin(ret, request, seq == UINT32_MAX ? 0 : seq + 1, client ? GAP_CLIENT : GAP_WIRE, 0, t0,
-		  most(written, client));
+	gap_begin(ret, request, seq == UINT32_MAX ? 0 : seq + 1, client ? GAP_CLIENT : GAP_WIRE, 0,
+		  t0, most(written, client));
 	gap_add(ret, MECH_BEFORE_HOST, PROV_REPORTED, first - t0, NULL, NULL);
 	w.at_ns = first;
 	w.end_ns = written;

@@ -121,9 +121,13 @@ static bool steps_waited(const struct blame *b, const struct rec_request *r, uin
  * of many is said to be a wait for a step. */
 static int learn_ahead(struct blame *b)
 {
-	struct arrival { uint32_t engine; uint64_t steps; } *v = malloc((b->v.n_requests + 1) * sizeof(*v));
+	struct arrival {
+		uint32_t engine;
+		uint64_t steps;
+	} *v = malloc((b->v.n_requests + 1) * sizeof(*v));
 	size_t n = 0;
-	int err = blame_room(&b->numbers, &b->cap_numbers, b->v.n_requests + 1, sizeof(*b->numbers));
+	int err =
+		blame_room(&b->numbers, &b->cap_numbers, b->v.n_requests + 1, sizeof(*b->numbers));
 
 	if (!v || err) {
 		free(v);

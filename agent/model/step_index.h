@@ -24,7 +24,7 @@ void step_index__free(struct step_index *ix);	/* as after init, or all zeros */
 
 /* A step's share of its engine's time: overlapping steps count once. */
 struct step_span {
-	uint64_t hole_ns;	/* begin of the time without a step before it; t0_ns: there is none */
+	uint64_t hole_ns; /* begin of the time without a step before it; t0_ns: there is none */
 	uint64_t t0_ns, t1_ns;
 };
 static inline struct step_span step_index__span(const struct step_index *ix, uint32_t step)

@@ -54,7 +54,9 @@ static void put(struct sim *s, void *rec, uint16_t kind, size_t size, uint32_t f
 
 static void put_threads(struct sim *s)
 {
-	struct tl_engine e = { .start_ns = 1, .engine = TL_ENGINE_LLAMA, .server = PID, .role = "server" };
+	struct tl_engine e = {
+		.start_ns = 1, .engine = TL_ENGINE_LLAMA, .server = PID, .role = "server"
+	};
 
 	put(s, &e, TL_ENGINE, sizeof(e), 0, 0, s->now_ns);
 	for (uint16_t role = TL_ROLE_ENGINE; role <= TL_ROLE_ZMQ; role++) {
@@ -69,8 +71,9 @@ static void put_threads(struct sim *s)
 static void put_spans(struct sim *s, uint64_t until_ns)
 {
 	for (; s->next_span_ns < until_ns; s->next_span_ns += about(s, 1000000000 / SPANS_PER_S)) {
-		struct tl_thread_span span = { .state = TL_SPAN_RUNNABLE, .by_tgid = 99, .by_tid = 99,
-					       .by_name = "ffmpeg" };
+		struct tl_thread_span span = {
+			.state = TL_SPAN_RUNNABLE, .by_tgid = 99, .by_tid = 99, .by_name = "ffmpeg"
+		};
 		uint64_t len = random_next(s) % 64 ? about(s, 100000) : about(s, 8000000);
 
 		span.since_ns = s->next_span_ns;
@@ -113,8 +116,9 @@ static uint64_t fill_step(struct sim *s, struct tl_step *head, struct tl_member 
 			begin_request(s, i);
 		if (!room)
 			continue;
-		*m = (struct tl_member){ .slot = i, .pos = st->pos, .n_tokens = 1, .phase = TL_DECODE,
-					 .n_out = 1 };
+		*m = (struct tl_member){
+			.slot = i, .pos = st->pos, .n_tokens = 1, .phase = TL_DECODE, .n_out = 1
+		};
 		if (st->prompt) {
 			m->n_tokens = st->prompt < room ? st->prompt : room;
 			m->phase = TL_PREFILL;
@@ -161,7 +165,9 @@ static int write_recording(const char *path, uint32_t n_streams, uint64_t second
 {
 	const struct tl_file_hdr hdr = { .tool = TL_VERSION };
 	const struct rec_writer_opts opts = { .force = true };
-	struct sim s = { .seed = 88172645463325252u, .now_ns = 3600000000000, .n_streams = n_streams };
+	struct sim s = { .seed = 88172645463325252u,
+			 .now_ns = 3600000000000,
+			 .n_streams = n_streams };
 	uint64_t end_ns = s.now_ns + seconds * 1000000000;
 	int err = rec_writer__open(path, &hdr, &opts, &s.w);
 
@@ -215,13 +221,15 @@ static int explain(const char *path)
 	t2 = cpu_s();
 	if ((err = blame_sum__new(b, &v, &sum)))
 		return err;
-	printf("  %" PRIu64 " gaps of %zu requests in %zu steps, %zu spans of threads: replay %.1f s, "
+	printf("  %" PRIu64
+	       " gaps of %zu requests in %zu steps, %zu spans of threads: replay %.1f s, "
 	       "learning %.1f s, gaps %.1f s\n",
-	       sum->n_gaps, v.n_requests, v.n_steps, (size_t)SPANS_PER_S * (v.t1_ns - v.t0_ns) / 1000000000,
-	       t1 - t0, t2 - t1, cpu_s() - t2);
+	       sum->n_gaps, v.n_requests, v.n_steps,
+	       (size_t)SPANS_PER_S * (v.t1_ns - v.t0_ns) / 1000000000, t1 - t0, t2 - t1,
+	       cpu_s() - t2);
 	printf("  all of it              %.1f s of CPU   (target < 20)\n", cpu_s() - t0);
-	printf("  memory                 %.0f MB, of that the model %.0f MB   (target < 500)\n", rss_mb(),
-	       model_mb);
+	printf("  memory                 %.0f MB, of that the model %.0f MB   (target < 500)\n",
+	       rss_mb(), model_mb);
 	blame_sum__free(sum);
 	blame__free(b);
 	model__free(m);
@@ -262,7 +270,8 @@ int main(int argc, char **argv)
 	}
 	close(fd);
 	for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]) && !err; i++) {
-		printf("%" PRIu64 " s of %u tokens/s in %u streams\n", seconds, TOKENS_PER_S, streams[i]);
+		printf("%" PRIu64 " s of %u tokens/s in %u streams\n", seconds, TOKENS_PER_S,
+		       streams[i]);
 		err = write_recording(path, streams[i], seconds);
 		if (!err)
 			err = explain_apart(path);

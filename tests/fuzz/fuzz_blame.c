@@ -119,7 +119,8 @@ static void check_clues(const struct model_view *v)
 		for (uint32_t e = 0; e < v->n_engines; e++) {
 			clues__engine(c, e, t, t + 50 * ms, &l);
 			check_located(&l, t, t + 50 * ms);
-			clues__front(c, e, t, t + 50 * ms, v->n_requests ? t % v->n_requests : UINT32_MAX, &l);
+			clues__front(c, e, t, t + 50 * ms,
+				     v->n_requests ? t % v->n_requests : UINT32_MAX, &l);
 			check_located(&l, t, t + 50 * ms);
 		}
 	for (uint32_t r = 0; r < v->n_requests; r++) {

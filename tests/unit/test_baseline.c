@@ -260,11 +260,17 @@ int main(void)
 {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_baseline__decode_by_batch), T(test_baseline__slow_minority),
-		T(test_baseline__batch_never_seen), T(test_baseline__context), T(test_baseline__prefill),
-		T(test_baseline__too_few), T(test_baseline__disturbed),
-		T(test_baseline__odd_steps_teach_nothing), T(test_step_index__overlap_counts_once),
-		T(test_step_index__no_order_at_all), T(test_baseline__out_of_memory),
+		T(test_baseline__decode_by_batch),
+		T(test_baseline__slow_minority),
+		T(test_baseline__batch_never_seen),
+		T(test_baseline__context),
+		T(test_baseline__prefill),
+		T(test_baseline__too_few),
+		T(test_baseline__disturbed),
+		T(test_baseline__odd_steps_teach_nothing),
+		T(test_step_index__overlap_counts_once),
+		T(test_step_index__no_order_at_all),
+		T(test_baseline__out_of_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

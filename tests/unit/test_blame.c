@@ -270,7 +270,8 @@ static void random_model(struct fake *f, uint32_t seed)
 		for (uint32_t s = 0; s < 6; s++) {
 			if (next_random(&seed) % 3 == 0)
 				continue;
-			fake_member(f, s, phases[next_random(&seed) % 12], 1 + next_random(&seed) % 3);
+			fake_member(f, s, phases[next_random(&seed) % 12],
+				    1 + next_random(&seed) % 3);
 			if (f->reqs[s].body == TL_BODY_SSE && next_random(&seed) % 5)
 				write_at(f, s, at + next_random(&seed) % 40);
 		}

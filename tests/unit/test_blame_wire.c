@@ -6,7 +6,8 @@
 
 static void steps_written_late(struct fake *f, size_t n, double ms, double late_ms)
 {
-	double at = f->v.n_steps ? (double)(f->steps[f->v.n_steps - 1].t1_ns - fake_ns(0)) / 1e6 : 0;
+	double at = f->v.n_steps ? (double)(f->steps[f->v.n_steps - 1].t1_ns - fake_ns(0)) / 1e6
+				 : 0;
 
 	for (size_t i = 0; i < n; i++, at += ms) {
 		fake_step(f, at, at + ms);
