@@ -36,7 +36,7 @@ static void *sym(const char *name)
 
 /* ---- a small client of CUPTI ---- */
 static struct {
-	uint32_t n[K_MAX], n_zero, n_unended, n_buffers, n_requests, n_calls, n_state;
+	uint32_t n[K_MAX], n_zero, n_unended, n_backwards, n_buffers, n_requests, n_calls, n_state;
 	uint32_t last_corr, call_corr, refuse;
 	uint64_t first_start, last_end;
 	pthread_t requester;
@@ -73,6 +73,7 @@ static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t byt
 			continue;
 		got.n_zero += !k->start;
 		got.n_unended += !k->end;
+		got.n_backwards += k->start > k->end;
 		got.last_corr = k->corr;
 		if (!got.first_start)
 			got.first_start = k->start;

@@ -275,6 +275,69 @@ static void fault_slow(void)
 	CHECK(sim_now() - t >= 300000000);
 }
 
+static void fault_hang(void)
+{
+	on(K_CONCURRENT_KERNEL);
+	alarm(1);
+	CALL(cuptiFinalize, (void));	/* never returns */
+}
+
+static uint64_t own_clock(void)
+{
+	return sim_now() + 1000000000000;
+}
+
+static void fault_timestamps(void)
+{
+	on(K_CONCURRENT_KERNEL);
+	for (int i = 0; i < 2; i++) {
+		CHECK(!CALL(cuptiActivityRegisterTimestampCallback, (uint64_t (*)(void)), own_clock));
+		launches(100);
+	}
+	finish();
+	flush(1);
+	CHECK(got.n[K_CONCURRENT_KERNEL] == 200 && got.n_backwards == 64);
+	CHECK(got.last_end > 1000000000000 && got.last_end < own_clock());
+}
+
+static void fault_graph_ids(void)
+{
+	void *exec;
+
+	on(K_CONCURRENT_KERNEL);
+	listen_to_launches();
+	exec = make_graph();
+	launch_graph(exec);
+	finish();
+	flush(1);
+	CHECK(got.last_corr > got.call_corr);
+	CHECK(!CALL(cuptiUnsubscribe, (void *), handle) && !subscribe());
+	launch_graph(exec);
+	finish();
+	flush(1);
+	CHECK(got.last_corr < got.call_corr);
+}
+
+static void functions_by_name(void)
+{
+	static const struct { const char *ask, *is; uint64_t flags; } names[] = {
+		{ "cuLaunchKernel", "cuLaunchKernel", 0 }, { "cuLaunchKernel", "cuLaunchKernel_ptsz", 2 },
+		{ "cuMemAlloc", "cuMemAlloc_v2", 0 }, { "cuMemcpyDtoHAsync", "cuMemcpyDtoHAsync_v2_ptsz", 2 },
+		{ "cuGraphLaunch", "cuGraphLaunch", 1 },
+	};
+	void *fn;
+	int status;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		CHECK(!CALL(cuGetProcAddress_v2, (const char *, void **, int, uint64_t, int *), names[i].ask, &fn,
+			    13000, names[i].flags, &status));
+		CHECK(fn == sym(names[i].is) && !status);
+	}
+	CHECK(CALL(cuGetProcAddress_v2, (const char *, void **, int, uint64_t, int *), "cuNoSuch", &fn, 13000, 0,
+		   &status) == 500);
+	CHECK(!fn && status == 1);
+}
+
 /* Writes buffers with records of all kinds to the file $KEEP. */
 static void keep(void)
 {
@@ -303,6 +366,7 @@ static const struct { const char *name; void (*run)(void); } cases[] = {
 	CASE(injection_is_called), CASE(children_are_not_ready), CASE(fault_dead_after_empty),
 	CASE(fault_zero_stamps), CASE(fault_flush_deadlock), CASE(fault_finalize_outside), CASE(fault_memory),
 	CASE(fault_symbols), CASE(fault_fork), CASE(fault_fatal), CASE(fault_slow), CASE(keep),
+	CASE(fault_hang), CASE(fault_timestamps), CASE(fault_graph_ids), CASE(functions_by_name),
 };
 
 #endif
