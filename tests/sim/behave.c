@@ -47,7 +47,7 @@ static struct {
 static void request(uint8_t **buffer, size_t *bytes, size_t *max_records)
 {
 	got.requester = pthread_self();
-	got.n_requests++;
+	__atomic_fetch_add(&got.n_requests, 1, __ATOMIC_RELAXED);
 	*buffer = got.refuse ? NULL : malloc(BUFFER);
 	*bytes = got.refuse ? 0 : BUFFER;
 	*max_records = 0;
@@ -57,11 +57,13 @@ static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t byt
 {
 	int (*next)(uint8_t *, size_t, uint8_t **) = sym("cuptiActivityGetNextRecord");
 	uint64_t length = valid;
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	uint8_t *r = NULL;
 
 	(void)context;
 	(void)stream;
 	CHECK(valid <= bytes);
+	pthread_mutex_lock(&lock);	/* CUPTI's worker calls this, and who flushes */
 	got.n_buffers++;
 	if (got.keep)
 		CHECK(fwrite(&length, 8, 1, got.keep) == 1 && fwrite(buffer, valid, 1, got.keep) == 1);
@@ -79,6 +81,7 @@ static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t byt
 			got.first_start = k->start;
 		got.last_end = k->end;
 	}
+	pthread_mutex_unlock(&lock);
 	free(buffer);
 }
 

@@ -318,6 +318,30 @@ static void fault_graph_ids(void)
 	CHECK(got.last_corr < got.call_corr);
 }
 
+static void *launcher(void *ended)
+{
+	launches(20000);
+	__atomic_fetch_add((int *)ended, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static void threads_and_flushes(void)
+{
+	pthread_t threads[4];
+	int ended = 0;
+
+	on(K_CONCURRENT_KERNEL);
+	for (int i = 0; i < 4; i++)
+		CHECK(!pthread_create(&threads[i], NULL, launcher, &ended));
+	while (__atomic_load_n(&ended, __ATOMIC_ACQUIRE) < 4)
+		flush(0);
+	for (int i = 0; i < 4; i++)
+		CHECK(!pthread_join(threads[i], NULL));
+	finish();
+	flush(0);
+	CHECK(got.n[K_CONCURRENT_KERNEL] == 80000 && !got.n_zero && !got.n_unended);
+}
+
 static void functions_by_name(void)
 {
 	static const struct { const char *ask, *is; uint64_t flags; } names[] = {
@@ -367,6 +391,7 @@ static const struct { const char *name; void (*run)(void); } cases[] = {
 	CASE(fault_zero_stamps), CASE(fault_flush_deadlock), CASE(fault_finalize_outside), CASE(fault_memory),
 	CASE(fault_symbols), CASE(fault_fork), CASE(fault_fatal), CASE(fault_slow), CASE(keep),
 	CASE(fault_hang), CASE(fault_timestamps), CASE(fault_graph_ids), CASE(functions_by_name),
+	CASE(threads_and_flushes),
 };
 
 #endif

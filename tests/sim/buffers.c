@@ -19,11 +19,10 @@ struct buffer {
 	uint64_t last_end_ns;	/* CLOCK_MONOTONIC */
 	struct buffer *next;
 };
-struct thread {			/* that has enqueued something; its buffer is kept for its next */
+struct thread {			/* that has enqueued something; kept when it is gone, as others walk the list */
 	pthread_mutex_t lock;
 	struct buffer now;
 	struct thread *next;
-	int gone;
 };
 
 static cupti_request_fn request;
@@ -32,7 +31,6 @@ static uint8_t enabled[K_MAX];
 static struct thread *threads;
 static struct buffer *full, **full_end = &full;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;	/* threads, full */
-static pthread_key_t thread_key;
 static __thread struct thread *mine;
 static uint64_t dropped, session_records;
 static int dead, sessions, asked, worker_runs, worker_stop, clock_changes, corrupt_left;
@@ -57,29 +55,16 @@ __attribute__((constructor)) static void load(void)
 	pthread_atfork(NULL, NULL, in_child);
 }
 
-static void thread_gone(void *t)
-{
-	((struct thread *)t)->gone = 1;
-}
-
-static void make_key(void)
-{
-	pthread_key_create(&thread_key, thread_gone);
-}
-
 static struct thread *thread__mine(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct thread *t = mine;
 
 	if (t)
 		return t;
-	pthread_once(&once, make_key);
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return NULL;
 	pthread_mutex_init(&t->lock, NULL);
-	pthread_setspecific(thread_key, t);
 	pthread_mutex_lock(&lock);
 	t->next = threads;
 	threads = t;
@@ -180,8 +165,7 @@ void buffers__flush(int forced)
 		struct buffer b = { 0 };
 
 		pthread_mutex_lock(&t->lock);
-		if (t->now.data && (t->now.used || t->gone) &&
-		    (forced || t->gone || t->now.last_end_ns <= sim_now())) {
+		if (t->now.data && t->now.used && (forced || t->now.last_end_ns <= sim_now())) {
 			b = t->now;
 			t->now = (struct buffer){ 0 };
 		}
@@ -253,7 +237,7 @@ static uint8_t *reserve(struct thread *t, size_t bytes, uint64_t end_ns)
 		/* Asked for on the application's own thread, as CUPTI does; nothing is locked. */
 		pthread_mutex_unlock(&t->lock);
 		o.start = to_real(sim_now());
-		asked = 1;
+		__atomic_store_n(&asked, 1, __ATOMIC_RELAXED);
 		if (request)
 			request(&fresh.data, &fresh.bytes, &max_records);
 		o.end = o.start + (overhead_us ? overhead_us * 1000 : OVERHEAD_NS);
@@ -429,7 +413,7 @@ uint64_t buffers__take_dropped(void)
 
 int buffers__ever_asked(void)
 {
-	return asked;
+	return __atomic_load_n(&asked, __ATOMIC_RELAXED);
 }
 
 void buffers__clock(uint64_t (*clock)(void))
