@@ -54,6 +54,9 @@ struct tl_ring {		/* at the start of the memfd; all counters only grow */
 	__u32 error;		/* last CUresult/CUptiResult that was not 0 */
 	__u32 simulated;	/* 1: tests/sim stands in for NVIDIA's libraries */
 	char why[128];		/* one sentence */
+	__u32 owner;		/* pid, as it is in its own namespace, of the process whose library writes; 0: none. A
+				 * second process that is given the ring leaves it alone */
+	__u32 pad;
 };
 
 #endif

@@ -6,13 +6,16 @@
 
 #include "buffers.h"
 
+#define MADV_POPULATE_WRITE_ 23	/* of Linux 5.14 */
+
 _Static_assert(MAX_BUFFERS == 64, "one bit each");
+
+enum { ALL_BYTES = (MAX_BUFFERS + 1) * BUFFER_BYTES };
 
 int buffers__open(struct buffers *b)
 {
 	if (!b->memory) {
-		void *p = mmap(NULL, (MAX_BUFFERS + 1) * (size_t)BUFFER_BYTES, PROT_READ | PROT_WRITE,
-			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+		void *p = mmap(NULL, ALL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 		if (p == MAP_FAILED)
 			return -errno;
@@ -20,17 +23,16 @@ int buffers__open(struct buffers *b)
 		b->discard = b->memory + MAX_BUFFERS * (size_t)BUFFER_BYTES;
 		b->free = ~0ull;
 	}
-	b->n_asked = 0;
-	b->discarded_bytes = 0;
+	/* So that no thread of the target has to wait for pages; an old kernel cannot, which is no fault. */
+	(void)madvise(b->memory, ALL_BYTES, MADV_POPULATE_WRITE_);
+	__atomic_store_n(&b->n_asked, 0, __ATOMIC_RELAXED);
 	return 0;
 }
 
 void buffers__close(struct buffers *b)
 {
-	if (!b->memory || b->free != ~0ull)
-		return;
-	munmap(b->memory, (MAX_BUFFERS + 1) * (size_t)BUFFER_BYTES);
-	*b = (struct buffers){ 0 };
+	if (b->memory)
+		(void)madvise(b->memory, ALL_BYTES, MADV_DONTNEED);
 }
 
 uint8_t *buffers__take(struct buffers *b)

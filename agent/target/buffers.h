@@ -26,7 +26,9 @@ struct buffers {
 };
 
 int buffers__open(struct buffers *b);
-void buffers__close(struct buffers *b);		/* leaves alone what CUPTI still has */
+/* Gives the memory back, and keeps the addresses: a thread of the target may still be inside CUPTI with one of
+ * them, and must not crash. */
+void buffers__close(struct buffers *b);
 
 uint8_t *buffers__take(struct buffers *b);	/* any thread; never NULL behind buffers__open */
 void buffers__fill(struct buffers *b, uint8_t *buf, size_t valid);	/* any thread */

@@ -30,6 +30,9 @@ static const struct call_row {
 	{ 421, CUPTI_DRIVER, TL_CALL_COPY, TL_ORDER_GRAPH, NOWHERE, 24, 16, false },
 	{ 279, CUPTI_DRIVER, TL_CALL_COPY, TL_ORDER_GRAPH, NOWHERE, 24, 16, false },	/* cuMemcpyDtoHAsync */
 	{ 422, CUPTI_DRIVER, TL_CALL_COPY, TL_ORDER_GRAPH, NOWHERE, 24, 16, false },
+	/* What is launched while a stream is captured runs later, or never: such a window proves nothing. */
+	{ 539, CUPTI_DRIVER, 0, TL_ORDER_KERNELS, NOWHERE, NOWHERE, NOWHERE, false },	/* cuStreamBeginCapture_v2 */
+	{ 540, CUPTI_DRIVER, 0, TL_ORDER_KERNELS, NOWHERE, NOWHERE, NOWHERE, false },
 	/* The runtime's own: most nest a call of the driver, with the same correlation id, which comes first. */
 	{ 211, CUPTI_RUNTIME, TL_CALL_KERNEL, TL_ORDER_KERNELS, NOWHERE, 48, NOWHERE, false },
 	{ 214, CUPTI_RUNTIME, TL_CALL_KERNEL, TL_ORDER_KERNELS, NOWHERE, 48, NOWHERE, false },
@@ -125,11 +128,15 @@ static void on_call(uint32_t domain, uint32_t cbid, const struct cupti_call *c, 
 		detach();
 		return;
 	}
-	row = row_of[domain - 1][cbid];
-	if (!row || !__atomic_load_n(&target.level, __ATOMIC_RELAXED))
+	row = __atomic_load_n(&row_of[domain - 1][cbid], __ATOMIC_RELAXED);
+	if (!row || !__atomic_load_n(&target.level, __ATOMIC_ACQUIRE))
 		return;
 	if (c->result && *(const int *)c->result)
 		return;		/* refused: there is nothing to wait for */
+	if (!calls[row - 1].call) {
+		__atomic_fetch_add(&target.window.n_captures, 1, __ATOMIC_RELAXED);
+		return;
+	}
 	if (__atomic_exchange_n(&target.seen[c->corr % 1024], c->corr, __ATOMIC_RELAXED) == c->corr)
 		return;
 	tell(&calls[row - 1], c, s, thread);
@@ -161,7 +168,7 @@ int launches__enable(bool on, uint32_t level)
 
 		if (r->level > level)
 			continue;
-		row_of[r->domain - 1][r->cbid] = i + 1;
+		__atomic_store_n(&row_of[r->domain - 1][r->cbid], i + 1, __ATOMIC_RELAXED);
 		guard__enter(&target.guard, "cuptiEnableCallback", CALL_TIMEOUT_MS);
 		ret = target.cupti.enable_callback(on, target.subscriber, r->domain, r->cbid);
 		if (!guard__leave(&target.guard))

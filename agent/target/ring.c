@@ -8,6 +8,15 @@
 
 #include "ring.h"
 
+/* Children inherit what their parent was given: one process only writes. */
+static bool claim(struct tl_ring *shared)
+{
+	uint32_t owner = 0, me = getpid();
+
+	return __atomic_compare_exchange_n(&shared->owner, &owner, me, false, __ATOMIC_ACQ_REL,
+					   __ATOMIC_ACQUIRE) || owner == me;
+}
+
 int ring__map(struct ring *r, int fd)
 {
 	off_t size = lseek(fd, 0, SEEK_END);
@@ -28,14 +37,22 @@ int ring__map(struct ring *r, int fd)
 		munmap(shared, size);
 		return -EINVAL;
 	}
+	if (!claim(shared)) {
+		munmap(shared, size);
+		return -EBUSY;
+	}
 	*r = (struct ring){ shared, (char *)shared + offset, bytes, size };
 	return 0;
 }
 
 void ring__unmap(struct ring *r)
 {
-	if (r->shared)
+	uint32_t me = getpid();
+
+	if (r->shared) {
+		__atomic_compare_exchange_n(&r->shared->owner, &me, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 		munmap(r->shared, r->map_bytes);
+	}
 	*r = (struct ring){ 0 };
 }
 

@@ -29,6 +29,7 @@ struct window {
 	uint64_t begin_ns, first_launch_ns, flush_ns, overhead_ns;
 	uint64_t n_records, n_bad, n_device;	/* n_device: kernels or graphs */
 	uint64_t n_launches;	/* that should give a record on this level */
+	uint64_t n_captures;	/* of streams into graphs */
 	uint64_t discarded_bytes;
 	bool closing;		/* what did not end is cut off, which is no fault */
 };

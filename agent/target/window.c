@@ -145,7 +145,8 @@ static int judge(uint64_t now)
 		return -EPIPE;
 	if (launches && !w->first_launch_ns)
 		w->first_launch_ns = now;
-	if (launches >= DEAD_LAUNCHES && !w->n_device && !w->n_bad && now - w->first_launch_ns >= DEAD_NS) {
+	if (launches >= DEAD_LAUNCHES && !w->n_device && !w->n_bad &&
+	    !__atomic_load_n(&w->n_captures, __ATOMIC_RELAXED) && now - w->first_launch_ns >= DEAD_NS) {
 		target__say("collection is dead: %llu launches gave no record", (unsigned long long)launches);
 		return -ENODATA;
 	}
@@ -272,6 +273,13 @@ static int collect_rest(void)
 	return err;
 }
 
+/* Threads that were inside a callback when it was switched off. */
+static void wait_drained(void)
+{
+	for (int i = 0; i < DRAIN_WAIT_MS && !launches__drained(); i++)
+		sleep_ms(1);
+}
+
 int window__end(void)
 {
 	uint32_t level = target.window.level;
@@ -284,6 +292,7 @@ int window__end(void)
 	off_err = launches__enable(false, level);
 	if (off_err == -ECANCELED || err == -ECANCELED)
 		return -ECANCELED;
+	wait_drained();
 	err = collect_rest();
 	if (!err)
 		err = ask_dropped();
@@ -331,7 +340,6 @@ int window__let_go(void)
 	}
 	target.subscriber = NULL;
 	__atomic_store_n(&target.off, 1, __ATOMIC_SEQ_CST);
-	for (int i = 0; i < DRAIN_WAIT_MS && !launches__drained(); i++)
-		sleep_ms(1);
+	wait_drained();
 	return err ? 1 : 0;
 }

@@ -2,6 +2,7 @@
 /* libtokenlag.so in a process of the simulation, one case per run: in_target CASE [NAME=VALUE...]. Prints what
  * came of it as name=value; ends with 1 if spans or launches differ from the truth. */
 #include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -78,10 +79,29 @@ static void wait_no_threads(void)
 		sim_sleep_until(sim_now() + 5000000);
 }
 
+/* libcuda itself loads the library, as CUDA_INJECTION64_PATH says, and gives it nothing. */
+static void inject(const char *how)
+{
+	char text_of_fd[32];
+
+	snprintf(text_of_fd, sizeof(text_of_fd), strcmp(how, "fd") ? "/proc/self/fd/%d" : "%d", agent.memfd);
+	setenv(strcmp(how, "fd") ? "TOKENLAG_RING" : "TOKENLAG_RING_FD", text_of_fd, 1);
+	setenv("CUDA_INJECTION64_PATH", text("library", "build/libtokenlag.so"), 1);
+}
+
+static int start_injected(int memfd)
+{
+	(void)memfd;
+	return 0;
+}
+
 static void open_all(void)
 {
 	void *s;
 
+	agent__open(&agent, number("ring", 16 << 20));
+	if (text("inject", NULL))
+		inject(text("inject", NULL));
 	if (number("cuda", 1))
 		target_load_cuda(text("libcuda", "build/sim/libcuda.so.1"),
 				 number("own", 0) ? NULL : text("libcupti", "build/sim/libcupti.so.13"));
@@ -91,7 +111,8 @@ static void open_all(void)
 		target_symbol(text("map", NULL), "mapped");
 	s = target_symbol(text("library", "build/libtokenlag.so"), "tokenlag_start");
 	memcpy(&start, &s, sizeof(start));
-	agent__open(&agent, number("ring", 16 << 20));
+	if (text("inject", NULL))
+		start = start_injected;
 	agent.ring->max_records = number("max_records", UINT32_MAX);
 	agent.ring->max_window_ms = number("max_ms", UINT32_MAX);
 	agent.ring->flush_ms = number("flush_ms", 0);
@@ -251,7 +272,9 @@ static int case_fault(void)
 	order(level());
 	until = begin + limit * 1000000;
 	while (sim_now() < until && agent.ring->state != wanted) {
-		if (number("load", 1))
+		if (number("load", 1) == 2)
+			load__capture(&load);
+		else if (number("load", 1))
 			load__step(&load);
 		if (leave_after && sim_now() - begin > leave_after * 1000000) {
 			order(TL_ORDER_LEAVE);
@@ -363,7 +386,7 @@ static int case_fork(void)
 			load.record = false;
 			for (int k = 0; k < 10; k++)	/* CUDA itself refuses it in a child */
 				cuda.graph_launch(load.exec, load.stream);
-			_exit(agent.ring->n_launches != head || start(agent.memfd) || n_threads());
+			_exit(agent.ring->n_launches != head || start(agent.memfd) != -EBUSY || n_threads());
 		}
 		wait(&status);
 		again |= status;

@@ -33,6 +33,7 @@ struct cuda {			/* the driver API, by name as everybody gets it */
 	int (*begin_capture)(void *stream, int mode);
 	int (*end_capture)(void *stream, void **graph);
 	int (*instantiate)(void **exec, void *graph, unsigned long long flags);
+	int (*destroy_graph)(void *graph);
 	int (*graph_launch)(void *exec, void *stream);
 	int (*alloc)(uint64_t *, size_t);
 	int (*dtoh)(void *dst, uint64_t src, size_t n, void *stream);
@@ -54,6 +55,7 @@ struct load {
 };
 void load__open(struct load *l);	/* the thread that steps is the one that opened it */
 void load__step(struct load *l);
+void load__capture(struct load *l);	/* launches that do not run */
 void load__paced(struct load *l, uint64_t n_steps, uint64_t steps_per_s);
 
 /* ---- the agent's end ---- */

@@ -59,6 +59,7 @@ void target_load_cuda(const char *libcuda, const char *libcupti)
 		{ "cuStreamBeginCapture_v2", offsetof(struct cuda, begin_capture) },
 		{ "cuStreamEndCapture", offsetof(struct cuda, end_capture) },
 		{ "cuGraphInstantiateWithFlags", offsetof(struct cuda, instantiate) },
+		{ "cuGraphDestroy", offsetof(struct cuda, destroy_graph) },
 		{ "cuGraphLaunch", offsetof(struct cuda, graph_launch) },
 		{ "cuMemAlloc_v2", offsetof(struct cuda, alloc) },
 		{ "cuMemcpyDtoHAsync_v2", offsetof(struct cuda, dtoh) },
@@ -99,6 +100,19 @@ static void launch(struct load *l, void *kernel)
 		fail("cuLaunchKernel");
 }
 
+static void *capture(struct load *l)
+{
+	void *graph;
+
+	if (cuda.begin_capture(l->stream, 0))
+		fail("cuStreamBeginCapture");
+	for (int i = 0; i < GRAPH_NODES; i++)
+		launch(l, l->kernels[i % EAGER]);
+	if (cuda.end_capture(l->stream, &graph))
+		fail("cuStreamEndCapture");
+	return graph;
+}
+
 void load__open(struct load *l)
 {
 	void *graph;
@@ -116,12 +130,14 @@ void load__open(struct load *l)
 		if (cuda.get_function(&l->kernels[i], (void *)1, name))
 			fail("cuModuleGetFunction");
 	}
-	if (cuda.begin_capture(l->stream, 0))
-		fail("cuStreamBeginCapture");
-	for (int i = 0; i < GRAPH_NODES; i++)
-		launch(l, l->kernels[i % EAGER]);
-	if (cuda.end_capture(l->stream, &graph) || cuda.instantiate(&l->exec, graph, 0))
-		fail("cuStreamEndCapture");
+	graph = capture(l);
+	if (cuda.instantiate(&l->exec, graph, 0))
+		fail("cuGraphInstantiateWithFlags");
+}
+
+void load__capture(struct load *l)
+{
+	cuda.destroy_graph(capture(l));
 }
 
 void load__step(struct load *l)

@@ -59,9 +59,16 @@ GRAPH(CUpti_ActivityGraphTrace);
 OVERHEAD(CUpti_ActivityOverhead);
 #if CUPTI_API_VERSION >= 19
 KERNEL(CUpti_ActivityKernel9);
-COPY(CUpti_ActivityMemcpy6, cupti_memcpy);
+#endif
+#if CUPTI_API_VERSION >= 21
 GRAPH(CUpti_ActivityGraphTrace2);
+OVERHEAD(CUpti_ActivityOverhead2);
+#endif
+#if CUPTI_API_VERSION >= 22
 OVERHEAD(CUpti_ActivityOverhead3);
+#endif
+#if CUPTI_API_VERSION >= 26
+COPY(CUpti_ActivityMemcpy6, cupti_memcpy);
 #endif
 #if CUPTI_API_VERSION >= 130000
 KERNEL(CUpti_ActivityKernel10);
@@ -111,6 +118,8 @@ NUMBER(CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2, 277);
 NUMBER(CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2_ptsz, 421);
 NUMBER(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2, 279);
 NUMBER(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2_ptsz, 422);
+NUMBER(CUPTI_DRIVER_TRACE_CBID_cuStreamBeginCapture_v2, 539);
+NUMBER(CUPTI_DRIVER_TRACE_CBID_cuStreamBeginCapture_v2_ptsz, 540);
 NUMBER(CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000, 211);
 NUMBER(CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_ptsz_v7000, 214);
 NUMBER(CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_v11060, 430);
