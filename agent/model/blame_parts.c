@@ -28,7 +28,45 @@ static bool is_same(const struct culprit *a, const struct culprit *b)
 	return a->type == b->type && a->id == b->id && !strcmp(a->name, b->name);
 }
 
-/* The part to add to; when there is no room for another culprit, one of nobody takes it. */
+/* The smallest part of a mechanism besides `not`; of nobody before all others. NULL: none. */
+static struct blame_part *partner_of(struct gap *g, const struct blame_part *not)
+{
+	struct blame_part *best = NULL;
+
+	for (size_t i = 0; i < g->n_parts; i++) {
+		struct blame_part *p = &g->parts[i];
+
+		if (p == not || p->mechanism != not->mechanism)
+			continue;
+		if (p->who.type == WHO_NOBODY)
+			return p;
+		if (!best || p->ns < best->ns)
+			best = p;
+	}
+	return best;
+}
+
+/* Those who did least are not told apart any more. false: each mechanism has one part only. */
+static bool make_room(struct gap *g)
+{
+	struct blame_part *least_part = NULL, *to;
+
+	for (size_t i = 0; i < g->n_parts; i++) {
+		struct blame_part *p = &g->parts[i];
+
+		if (p->who.type != WHO_NOBODY && (!least_part || p->ns < least_part->ns) && partner_of(g, p))
+			least_part = p;
+	}
+	if (!least_part)
+		return false;
+	to = partner_of(g, least_part);
+	to->ns += least_part->ns;
+	to->who = to->root = nobody;
+	*least_part = g->parts[--g->n_parts];
+	return true;
+}
+
+/* The part to add to; when there is no room for another culprit, those with least become one of nobody. */
 static struct blame_part *part_for(struct gap *g, enum mechanism m, enum provenance prov,
 				   const struct culprit *who, const struct culprit *root)
 {
@@ -43,6 +81,8 @@ static struct blame_part *part_for(struct gap *g, enum mechanism m, enum provena
 			return p;
 		like = p;
 	}
+	if (like && g->n_parts + N_MECHANISMS / 2 >= MAX_PARTS && make_room(g))
+		like = NULL;
 	/* the last places are kept for mechanisms that have none yet */
 	if (g->n_parts + N_MECHANISMS / 2 < MAX_PARTS || (!like && g->n_parts < MAX_PARTS)) {
 		struct blame_part *p = &g->parts[g->n_parts++];
