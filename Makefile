@@ -201,6 +201,9 @@ check: deps
 demo: deps
 	@$(MAKE) --no-print-directory -j2 all
 	@tools/demo
+provoke: deps
+	@$(MAKE) --no-print-directory -j2 all
+	@tests/provoke/t_provoke_llama --runs 10; a=$$?; tests/provoke/t_provoke_vllm --runs 10 && exit $$a
 bench: deps
 	@$(MAKE) --no-print-directory -j2 all benches
 	@tests/bench/run
@@ -210,7 +213,7 @@ install: all
 clean:
 	rm -rf $(B)
 
-.PHONY: all unit fuzzers benches bpftests sim deps check demo bench install clean
+.PHONY: all unit fuzzers benches bpftests sim deps check demo provoke bench install clean
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -5,6 +5,11 @@ TL_VLLM_PATCH names what to change, comma between:
 async  The CPU backend plans ahead (asynchronous scheduling), as servers on GPUs do by default. It turns
        that off because it gains nothing, not because it could not: the scheduler needs to know of no
        device, and the worker takes one planned step after the other.
+uni    The engine computes in its own process, as it does on one GPU. For a CPU it starts a worker, to set
+       OMP_NUM_THREADS there; tools/vllm-engine sets it for all.
+hog    Inside the engine process, while the file TL_HOG_FILE is there: if it is empty, a thread keeps the GIL
+       for TL_HOG_MS every TL_HOG_EVERY_MS (a regular expression); if it says "gc", all garbage is collected
+       as often, with many objects.
 log    The engine logs its steps in the words of --enable-logging-iteration-details, without that flag
        and also with several API servers, where nobody would.
 """
@@ -25,6 +30,16 @@ def plan_ahead(module):
 		real(cls, vllm_config)
 		vllm_config.scheduler_config.async_scheduling = True
 		say("vllm_patch: the scheduler plans ahead")
+
+	module.CpuPlatform.check_and_update_config = classmethod(check)
+
+
+def compute_in_engine(module):
+	real = module.CpuPlatform.check_and_update_config.__func__
+
+	def check(cls, vllm_config):
+		real(cls, vllm_config)
+		vllm_config.parallel_config.distributed_executor_backend = "uni"
 
 	module.CpuPlatform.check_and_update_config = classmethod(check)
 
@@ -57,12 +72,60 @@ def log_steps(module):
 	module.Scheduler.update_from_output = update
 
 
+def calibrate(ms):
+	"""How many letters take this long."""
+	import re
+	import time
+	for n in range(14, 30):
+		t0 = time.monotonic()
+		re.match("(a|a)*b", "a" * n)
+		if time.monotonic() - t0 >= ms / 2000:
+			return n
+	return 30
+
+
+def hog_thread():
+	import ctypes
+	import re
+	import time
+	ctypes.CDLL(None).prctl(15, b"gil-hog", 0, 0, 0)
+	path, n = os.environ["TL_HOG_FILE"], None
+	while True:
+		time.sleep(float(os.environ.get("TL_HOG_EVERY_MS", 500)) / 1000)
+		if not os.path.exists(path) or open(path).read().strip():
+			continue
+		n = n or calibrate(float(os.environ.get("TL_HOG_MS", 200)))
+		re.match("(a|a)*b", "a" * n)
+
+
+def collect_now_and_then(module):
+	import gc
+	import threading
+	import time
+	real, state = module.Scheduler.schedule, {"next": 0.0, "kept": None}
+	threading.Thread(target=hog_thread, daemon=True).start()
+	path = os.environ["TL_HOG_FILE"]
+
+	def schedule(self, *args, **kw):
+		if time.monotonic() >= state["next"] and os.path.exists(path) and open(path).read().strip() == "gc":
+			state["kept"] = state["kept"] or [[i] for i in range(2000000)]
+			gc.collect()
+			state["next"] = time.monotonic() + float(os.environ.get("TL_HOG_EVERY_MS", 500)) / 1000
+		return real(self, *args, **kw)
+
+	module.Scheduler.schedule = schedule
+
+
 WHAT = os.environ.get("TL_VLLM_PATCH", "").split(",")
 PATCHES = {}
 if "async" in WHAT:
 	PATCHES.update({"vllm.platforms.cpu": plan_ahead, "vllm.v1.worker.cpu_worker": do_not_plan_ahead})
+if "uni" in WHAT:
+	PATCHES["vllm.platforms.cpu"] = compute_in_engine
 if "log" in WHAT:
 	PATCHES["vllm.v1.core.sched.scheduler"] = log_steps
+if "hog" in WHAT:
+	PATCHES["vllm.v1.core.sched.scheduler"] = collect_now_and_then
 
 
 class Patcher(importlib.abc.MetaPathFinder):
