@@ -209,6 +209,7 @@ bench: deps
 	@tests/bench/run
 install: all
 	install -D $(B)/tokenlag $(DESTDIR)$(PREFIX)/bin/tokenlag
+	install -D -m 644 $(B)/libtokenlag.so $(DESTDIR)$(PREFIX)/lib/tokenlag/libtokenlag.so
 	for m in doc/man/*.1; do install -D -m 644 $$m $(DESTDIR)$(PREFIX)/share/man/man1/$${m##*/}; done
 clean:
 	rm -rf $(B)

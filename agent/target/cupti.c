@@ -134,7 +134,7 @@ static void *toolkit_lib(char *path, size_t size)
 	static const char *const beside[] = { "libcudart.so", "libcublasLt.so", "libnvrtc.so", "libnccl.so" };
 	static const char *const where[] = {
 		"%s/libcupti.so.%s", "%s/../extras/CUPTI/lib64/libcupti.so.%s",
-		"%s/../../cuda_cupti/lib/libcupti.so.%s", "%s/../../extras/CUPTI/lib64/libcupti.so.%s",
+		"%s/../../../extras/CUPTI/lib64/libcupti.so.%s", "%s/../../cuda_cupti/lib/libcupti.so.%s",
 	};
 	static const char *const versions[] = { "13", "12", "11.8" };
 	char dir[192];
