@@ -169,10 +169,11 @@ $(B)/simserve: $(call obj,$(SIMSERVE)) $(LLOBJ) | $(SIM)
 	$(call say,LD)
 	$(Q)$(CC) $(CFLAGS) -Wl,-rpath,'$$ORIGIN/sim' -o $@ $(filter %.o,$^) -lcjson -ldl -lpthread
 SIMTEST	:= $(B)/tests/sim/behave $(B)/tests/sim/walk $(B)/tests/sim/injected.so
+$(B)/tests/sim/behave: $(call obj,tests/sim/behave_cases.c)
 $(B)/tests/sim/behave $(B)/tests/sim/walk: $(B)/tests/sim/%: $(B)/obj/tests/sim/%.o
 	@mkdir -p $(@D)
 	$(call say,LD)
-	$(Q)$(CC) $(CFLAGS) -o $@ $< -ldl -lpthread
+	$(Q)$(CC) $(CFLAGS) -o $@ $^ -ldl -lpthread
 $(B)/tests/sim/injected.so: tests/sim/injected.c
 	@mkdir -p $(@D)
 	$(call say,LD)

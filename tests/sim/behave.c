@@ -1,48 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One behaviour or fault of the simulated libraries per run, as a profiler meets it: behave CASE. */
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "cupti.h"
-#include "fault.h"
-
-#define CHECK(what)                                                                              \
-	do {                                                                                     \
-		if (!(what)) {                                                                   \
-			printf("# %s:%d: not so: %s\n", __FILE__, __LINE__, #what);              \
-			exit(1);                                                                 \
-		}                                                                                \
-	} while (0)
+#include "behave.h"
 
 enum { LAUNCH = 307, BUFFER = 64 << 10 };
 
-static void *cuda, *cupti;
+struct behave_got got;
+void *behave_cupti;
+void *stream, *handle;
+uint64_t dur_ns = 1000;
 
-static void *sym(const char *name)
+static void *cuda, *function;
+
+void *behave_sym(const char *name)
 {
-	void *fn = dlsym(strncmp(name, "cupti", 5) ? cuda : cupti, name);
+	void *fn = dlsym(strncmp(name, "cupti", 5) ? cuda : behave_cupti, name);
 
 	if (!fn)
 		printf("# no %s\n", name);
 	return fn;
 }
-/* Calls a function of either library; all of these give an int. */
-#define CALL(name, types, ...) ((int (*) types)sym(#name))(__VA_ARGS__)
-
-/* ---- a small client of CUPTI ---- */
-static struct {
-	uint32_t n[K_MAX], n_zero, n_unended, n_backwards, n_buffers, n_requests, n_calls, n_state;
-	uint32_t last_corr, call_corr, refuse;
-	uint64_t first_start, last_end;
-	pthread_t requester;
-	int finalize;
-	FILE *keep;		/* raw buffers, each behind its length */
-} got;
 
 static void request(uint8_t **buffer, size_t *bytes, size_t *max_records)
 {
@@ -53,15 +32,15 @@ static void request(uint8_t **buffer, size_t *bytes, size_t *max_records)
 	*max_records = 0;
 }
 
-static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t bytes, size_t valid)
+static void complete(void *context, uint32_t of_stream, uint8_t *buffer, size_t bytes, size_t valid)
 {
-	int (*next)(uint8_t *, size_t, uint8_t **) = sym("cuptiActivityGetNextRecord");
+	int (*next)(uint8_t *, size_t, uint8_t **) = behave_sym("cuptiActivityGetNextRecord");
 	uint64_t length = valid;
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	uint8_t *r = NULL;
 
 	(void)context;
-	(void)stream;
+	(void)of_stream;
 	CHECK(valid <= bytes);
 	pthread_mutex_lock(&lock);	/* CUPTI's worker calls this, and who flushes */
 	got.n_buffers++;
@@ -85,7 +64,7 @@ static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t byt
 	free(buffer);
 }
 
-static void callback(void *ctx, uint32_t domain, uint32_t cbid, const void *data)
+void cupti_callback(void *ctx, uint32_t domain, uint32_t cbid, const void *data)
 {
 	const struct rec_callback *c = data;
 
@@ -104,10 +83,7 @@ static void callback(void *ctx, uint32_t domain, uint32_t cbid, const void *data
 		got.finalize = CALL(cuptiFinalize, (void));
 }
 
-static void *stream, *function, *handle;
-static uint64_t dur_ns = 1000;
-
-static void start_cuda(void)
+void start_cuda(void)
 {
 	void *context, *module;
 
@@ -119,7 +95,7 @@ static void start_cuda(void)
 	CHECK(!CALL(cuModuleGetFunction, (void **, void *, const char *), &function, module, "gemm"));
 }
 
-static void launch(void)
+void launch(void)
 {
 	void *args[] = { &dur_ns, NULL };
 
@@ -127,47 +103,47 @@ static void launch(void)
 		    function, 1, 1, 1, 32, 1, 1, 0, stream, args, NULL));
 }
 
-static void launches(int n)
+void launches(int n)
 {
 	while (n--)
 		launch();
 }
 
-static void finish(void)
+void finish(void)
 {
 	CHECK(!CALL(cuStreamSynchronize, (void *), stream));
 }
 
-static int subscribe(void)
+int subscribe(void)
 {
-	return CALL(cuptiSubscribe, (void **, cupti_callback_fn, void *), &handle, callback, &got);
+	return CALL(cuptiSubscribe, (void **, cupti_callback_fn, void *), &handle, cupti_callback, &got);
 }
 
-static void enable(uint32_t kind)
+void enable(uint32_t kind)
 {
 	CHECK(!CALL(cuptiActivityRegisterCallbacks, (cupti_request_fn, cupti_complete_fn), request, complete));
 	CHECK(!CALL(cuptiActivityEnable, (uint32_t), kind));
 }
 
-static void flush(int forced)
+void flush(int forced)
 {
 	CHECK(!CALL(cuptiActivityFlushAll, (uint32_t), forced));
 }
 
-static void on(uint32_t kind)
+void on(uint32_t kind)
 {
 	start_cuda();
 	CHECK(!subscribe());
 	enable(kind);
 }
 
-static void listen_to_launches(void)
+void listen_to_launches(void)
 {
 	CHECK(!CALL(cuptiEnableCallback, (uint32_t, void *, uint32_t, uint32_t), 1, handle, 1, LAUNCH));
 }
 
 /* Five kernels as a graph. */
-static void *make_graph(void)
+void *make_graph(void)
 {
 	void *graph, *exec;
 
@@ -178,22 +154,20 @@ static void *make_graph(void)
 	return exec;
 }
 
-static void launch_graph(void *exec)
+void launch_graph(void *exec)
 {
 	CHECK(!CALL(cuGraphLaunch, (void *, void *), exec, stream));
 }
 
-#include "behave_cases.h"
-
 int main(int argc, char **argv)
 {
 	cuda = dlopen("libcuda.so.1", RTLD_NOW);
-	cupti = dlopen(getenv("CUPTI") ? getenv("CUPTI") : "libcupti.so.13", RTLD_NOW);
-	if (!cuda || !cupti) {
+	behave_cupti = dlopen(getenv("CUPTI") ? getenv("CUPTI") : "libcupti.so.13", RTLD_NOW);
+	if (!cuda || !behave_cupti) {
 		printf("# %s\n", dlerror());
 		return 2;
 	}
-	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+	for (size_t i = 0; cases[i].name; i++)
 		if (argc > 1 && !strcmp(cases[i].name, argv[1])) {
 			cases[i].run();
 			return 0;

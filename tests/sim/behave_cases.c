@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cases of behave.c; tests/sim/t_behave says in which environment each runs. */
-#ifndef TL_SIM_BEHAVE_CASES_H
-#define TL_SIM_BEHAVE_CASES_H
+#include <dlfcn.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "behave.h"
+#include "fault.h"
+
+enum { LAUNCH = 307 };
 
 static void kernels_are_recorded(void)
 {
@@ -134,7 +141,7 @@ static void one_subscriber_only(void)
 	start_cuda();
 	if (!getenv("TL_SIM_FAULT"))
 		CHECK(!subscribe());
-	CHECK(CALL(cuptiSubscribe_v2, (void **, cupti_callback_fn, void *, void *), &other, callback, &got,
+	CHECK(CALL(cuptiSubscribe_v2, (void **, cupti_callback_fn, void *, void *), &other, cupti_callback, &got,
 		   &p) == CUPTI_MULTIPLE_SUBSCRIBERS);
 	CHECK(!other && !strncmp(holder, "CUPTI for ", 10));
 }
@@ -243,7 +250,7 @@ static void fault_memory(void)
 
 static void fault_symbols(void)
 {
-	CHECK(!dlsym(cupti, "cuptiSubscribe_v2") && !dlsym(cupti, "cuptiActivityGetNumDroppedRecords"));
+	CHECK(!dlsym(behave_cupti, "cuptiSubscribe_v2") && !dlsym(behave_cupti, "cuptiActivityGetNumDroppedRecords"));
 	kernels_are_recorded();
 }
 
@@ -355,7 +362,7 @@ static void functions_by_name(void)
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		CHECK(!CALL(cuGetProcAddress_v2, (const char *, void **, int, uint64_t, int *), names[i].ask, &fn,
 			    13000, names[i].flags, &status));
-		CHECK(fn == sym(names[i].is) && !status);
+		CHECK(fn == behave_sym(names[i].is) && !status);
 	}
 	CHECK(CALL(cuGetProcAddress_v2, (const char *, void **, int, uint64_t, int *), "cuNoSuch", &fn, 13000, 0,
 		   &status) == 500);
@@ -382,7 +389,7 @@ static void keep(void)
 }
 
 #define CASE(fn) { #fn, fn }
-static const struct { const char *name; void (*run)(void); } cases[] = {
+const struct behave_case cases[] = {
 	CASE(kernels_are_recorded), CASE(nothing_before_enable), CASE(unfinished_are_withheld),
 	CASE(streams_are_fifo), CASE(only_enabled_calls_call_back), CASE(graphs_have_a_record_per_node),
 	CASE(or_one_per_launch), CASE(copies_and_overhead), CASE(no_buffer_means_dropped),
@@ -392,6 +399,5 @@ static const struct { const char *name; void (*run)(void); } cases[] = {
 	CASE(fault_symbols), CASE(fault_fork), CASE(fault_fatal), CASE(fault_slow), CASE(keep),
 	CASE(fault_hang), CASE(fault_timestamps), CASE(fault_graph_ids), CASE(functions_by_name),
 	CASE(threads_and_flushes),
+	{ NULL, NULL },
 };
-
-#endif
