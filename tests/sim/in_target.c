@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -211,6 +212,56 @@ static int compare(struct facts *truth, struct facts *spans)
 }
 
 /* ---- cases ---- */
+
+/* More threads of the target that launch, each into its own stream. */
+enum { MAX_WORKERS = 8 };
+static struct worker {
+	pthread_t thread;
+	struct load load;
+} workers[MAX_WORKERS];
+static int n_workers;
+static pthread_barrier_t meet;
+
+static void *work(void *ctx)
+{
+	struct worker *w = ctx;
+	uint64_t rate = number("rate", 50000), steps = number("seconds", 1) * rate / STEP_RECORDS;
+
+	load__open(&w->load);
+	pthread_barrier_wait(&meet);	/* all are ready */
+	pthread_barrier_wait(&meet);	/* a window is open */
+	w->load.record = true;
+	load__paced(&w->load, steps, rate / STEP_RECORDS);
+	pthread_barrier_wait(&meet);	/* all is done */
+	return NULL;
+}
+
+static void open_workers(void)
+{
+	n_workers = number("threads", 1) - 1;
+	if (n_workers < 1 || n_workers > MAX_WORKERS) {
+		n_workers = 0;
+		return;
+	}
+	pthread_barrier_init(&meet, NULL, n_workers + 1);
+	for (int i = 0; i < n_workers; i++)
+		if (pthread_create(&workers[i].thread, NULL, work, &workers[i]))
+			exit(2);
+	pthread_barrier_wait(&meet);
+}
+
+static void close_workers(void)
+{
+	for (int i = 0; i < n_workers; i++) {
+		const struct load *l = &workers[i].load;
+
+		pthread_join(workers[i].thread, NULL);
+		for (size_t k = 0; k < l->truth.n; k++)
+			facts__add(&load.truth, &l->truth.v[k]);
+		load.n_launches += l->n_launches;
+	}
+}
+
 static int one_window(void)
 {
 	uint64_t rate = number("rate", 50000), steps = number("seconds", 1) * rate / STEP_RECORDS;
@@ -218,9 +269,13 @@ static int one_window(void)
 	order(level());
 	if (!agent__wait(&agent, TL_RING_ACTIVE, 5000))
 		return 1;
+	if (n_workers)
+		pthread_barrier_wait(&meet);
 	load.record = true;
 	load__paced(&load, steps, rate / STEP_RECORDS);
 	load.record = false;
+	if (n_workers)
+		pthread_barrier_wait(&meet);
 	order(TL_ORDER_IDLE);
 	return !agent__wait(&agent, TL_RING_IDLE, 5000);
 }
@@ -231,6 +286,7 @@ static int case_window(void)
 	uint64_t want;
 	int bad = 0;
 
+	open_workers();
 	if (start(agent.memfd))
 		return 1;
 	agent__start_reader(&agent);
@@ -243,6 +299,7 @@ static int case_window(void)
 	}
 	bad |= !leave();
 	agent__stop_reader(&agent);
+	close_workers();
 	print_end();
 	want = level() == TL_ORDER_GRAPH ? load.n_launches / (EAGER + 2) * 2 : load.n_launches;
 	printf("launches=%" PRIu64 " of %" PRIu64 "\n", agent.n_launches, want);
@@ -293,6 +350,47 @@ static int case_fault(void)
 	printf("then=%u\n", agent.ring->state);
 	agent__stop_reader(&agent);
 	return 0;
+}
+
+static uint64_t memory_kib(void)
+{
+	char line[256];
+	uint64_t kib = 0;
+	FILE *f = fopen("/proc/self/status", "r");
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "RssAnon: %" SCNu64, &kib) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return kib;
+}
+
+/* Very many records in one window: as many come out, and no memory is taken for them. */
+static int case_soak(void)
+{
+	uint64_t steps = number("n", 1000000) / STEP_RECORDS, rate = number("rate", 200000), begin, before;
+
+	if (start(agent.memfd))
+		return 1;
+	agent.count_only = true;
+	agent__start_reader(&agent);
+	order(level());
+	if (!agent__wait(&agent, TL_RING_ACTIVE, 5000))
+		return 1;
+	load__paced(&load, steps / 10, rate / STEP_RECORDS);
+	before = memory_kib();
+	begin = sim_now();
+	load__paced(&load, steps - steps / 10, rate / STEP_RECORDS);
+	printf("s=%.1f kib=%" PRIu64 " grown=%" PRId64 "\n", (double)(sim_now() - begin) / 1e9, before,
+	       (int64_t)(memory_kib() - before));
+	order(TL_ORDER_IDLE);
+	agent__wait(&agent, TL_RING_IDLE, 5000);
+	leave();
+	agent__stop_reader(&agent);
+	print_end();
+	printf("spans=%" PRIu64 " of %" PRIu64 "\n", agent.n_spans, steps * STEP_RECORDS);
+	return agent.n_spans != steps * STEP_RECORDS || memory_kib() > before + 4096;
 }
 
 static int case_cycles(void)
@@ -443,7 +541,7 @@ int main(int argc, char **argv)
 	} cases[] = {
 		{ "window", case_window }, { "fault", case_fault },   { "cycles", case_cycles },
 		{ "orphan", case_orphan }, { "fork", case_fork },     { "quiet", case_quiet },
-		{ "garbage", case_garbage },
+		{ "garbage", case_garbage }, { "soak", case_soak },
 	};
 
 	n_args = argc - 2;

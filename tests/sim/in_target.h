@@ -63,9 +63,10 @@ struct agent {
 	int memfd;
 	struct tl_ring *ring;
 	struct facts spans;
+	uint64_t n_spans;	/* without OVERHEAD */
 	uint64_t n_launches, n_names, n_clocks, n_unknown, n_bad_events;
 	uint32_t names[8193];	/* hash by id */
-	bool stop, mute;	/* mute: no heartbeat */
+	bool stop, count_only;
 };
 void agent__open(struct agent *a, size_t ring_bytes);
 void agent__read(struct agent *a);

@@ -198,7 +198,8 @@ static void on_event(struct agent *a, const struct tl_hdr *h)
 
 	switch (h->kind) {
 	case TL_GPU_SPAN:
-		if (s->what != TL_SPAN_OVERHEAD)
+		a->n_spans += s->what != TL_SPAN_OVERHEAD;
+		if (s->what != TL_SPAN_OVERHEAD && !a->count_only)
 			facts__add(&a->spans, &(struct fact){ s->corr, s->what, h->ts_ns, s->end_ns, s->graph,
 							      s->name <= 8192 ? a->names[s->name] : 0 });
 		break;
@@ -250,8 +251,7 @@ static void *read_on(void *ctx)
 	struct agent *a = ctx;
 
 	while (!__atomic_load_n(&a->stop, __ATOMIC_ACQUIRE)) {
-		if (!__atomic_load_n(&a->mute, __ATOMIC_ACQUIRE))
-			__atomic_store_n(&a->ring->heartbeat_ns, sim_now(), __ATOMIC_RELEASE);
+		__atomic_store_n(&a->ring->heartbeat_ns, sim_now(), __ATOMIC_RELEASE);
 		agent__read(a);
 		sim_sleep_until(sim_now() + 5000000);
 	}
