@@ -95,21 +95,27 @@ static void put_span(struct tl_gpu_span *s, uint64_t start, uint64_t end, uint64
 		ring_count(&shared->n_records, 1);
 }
 
+/* false: there was no room for it, so nothing may refer to it. */
+static bool tell_name(uint32_t id, const char *name)
+{
+	struct tl_gpu_name e = { .hdr = { sizeof(e), TL_GPU_NAME, 0, target.pid, 0, now_ns() }, .id = id };
+
+	memcpy(e.name, target.names.text[id], sizeof(e.name));
+	if (strnlen(name, sizeof(e.name)) == sizeof(e.name))
+		e.hdr.flags |= TL_F_TRUNC;
+	return ring__put(&target.ring, &e);
+}
+
 static uint32_t name_id(const char *name)
 {
-	struct tl_gpu_name e = { .hdr = { sizeof(e), TL_GPU_NAME, 0, target.pid, 0, now_ns() } };
+	uint32_t id;
 	bool new;
 
 	if (!name)
 		return 0;
-	e.id = names__id(&target.names, name, &new);
-	if (!new)
-		return e.id;
-	memcpy(e.name, target.names.text[e.id], sizeof(e.name));
-	if (e.name[sizeof(e.name) - 2] && name[sizeof(e.name) - 1])
-		e.hdr.flags |= TL_F_TRUNC;
-	if (ring__put(&target.ring, &e))
-		return e.id;
+	id = names__id(&target.names, name, &new);
+	if (!new || tell_name(id, name))
+		return id;
 	names__forget_last(&target.names);
 	return 0;
 }

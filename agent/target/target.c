@@ -16,7 +16,8 @@
 int InitializeInjection(void);
 int tokenlag_start(int memfd);
 
-enum { IDLE_TICK_MS = 10, ACTIVE_TICK_MS = 2, HEARTBEAT_NS = 2000000000 };
+enum { IDLE_TICK_MS = 10, ACTIVE_TICK_MS = 2, HEARTBEAT_NS = 2000000000,
+       ASK_CUDA_NS = 100000000 };
 
 struct target target;
 
@@ -78,10 +79,15 @@ static bool agent_lives(const struct tl_ring *shared, uint64_t started_ns)
 	return beat > now || now - beat < HEARTBEAT_NS;
 }
 
+/* Asking takes the loader's lock: not at each tick. */
 static bool cuda_ready(struct tl_ring *shared)
 {
-	bool simulated = false, ready = cupti__touch_cuda(&simulated) == 0;
+	bool simulated = false, ready;
 
+	if (now_ns() - target.asked_cuda_ns < ASK_CUDA_NS)
+		return false;
+	target.asked_cuda_ns = now_ns();
+	ready = cupti__touch_cuda(&simulated) == 0;
 	shared->simulated = simulated;
 	if (!ready && !shared->why[0])
 		target__say("CUDA is not in use in this process yet");
@@ -253,7 +259,7 @@ static void reset(void)
 	target.subscriber = NULL;
 	target.detach_thread = 0;
 	target.fatal = target.level = target.n_graphs = 0;
-	target.told_clock_ns = target.last_pair_ns = 0;
+	target.told_clock_ns = target.last_pair_ns = target.asked_cuda_ns = 0;
 	target.pid = getpid();
 	target.off = 0;
 	target__say("%s", "");

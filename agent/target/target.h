@@ -28,6 +28,7 @@ struct window {
 	uint32_t level;		/* enum tl_ring_order: GRAPH or KERNELS; 0: none is open */
 	uint64_t begin_ns, first_launch_ns, flush_ns, overhead_ns;
 	uint64_t n_records, n_bad, n_device;	/* n_device: kernels or graphs */
+	uint64_t judged_records, judged_bad;	/* of those */
 	uint64_t n_launches;	/* that should give a record on this level */
 	uint64_t n_captures;	/* of streams into graphs */
 	uint64_t discarded_bytes;
@@ -57,6 +58,7 @@ struct target {
 	uint32_t callbacks_level;
 	uint32_t pid;
 	uint64_t told_clock_ns, last_pair_ns;
+	uint64_t asked_cuda_ns;	/* whether it is in use */
 
 	uint32_t seen[1024];	/* correlation ids of launches that were told */
 	struct shard shards[N_SHARDS];

@@ -11,7 +11,7 @@ enum {
 	SETTLE_MS = 5, MAX_SETTLE = 20,		/* for buffers to come back when a window closes */
 	DRAIN_WAIT_MS = 1000, LOOK_MS = 300,
 	DEAD_LAUNCHES = 32, DEAD_NS = 1000000000,	/* so many launches, so long, and no record */
-	BAD_RECORDS = 64,			/* ... and a tenth of all */
+	BAD_RECORDS = 64,			/* ... and a tenth of the last ones */
 	PAIR_NS = 2000000,			/* a clock that is set is set between two pairs */
 };
 
@@ -139,7 +139,7 @@ static int enable_kinds(uint32_t level)
 static int judge(uint64_t now)
 {
 	struct window *w = &target.window;
-	uint64_t launches = __atomic_load_n(&w->n_launches, __ATOMIC_RELAXED);
+	uint64_t launches = __atomic_load_n(&w->n_launches, __ATOMIC_RELAXED), bad, records;
 
 	if (__atomic_load_n(&target.fatal, __ATOMIC_ACQUIRE))
 		return -EPIPE;
@@ -150,10 +150,16 @@ static int judge(uint64_t now)
 		target__say("collection is dead: %llu launches gave no record", (unsigned long long)launches);
 		return -ENODATA;
 	}
-	if (w->n_bad >= BAD_RECORDS && w->n_bad * 10 >= w->n_records) {
-		target__say("CUPTI gives impossible times: %llu of %llu records",
-			    (unsigned long long)w->n_bad, (unsigned long long)w->n_records);
+	bad = w->n_bad - w->judged_bad;
+	records = w->n_records - w->judged_records;
+	if (bad >= BAD_RECORDS && bad * 10 >= records) {
+		target__say("CUPTI gives impossible times: %llu of the last %llu records",
+			    (unsigned long long)bad, (unsigned long long)records);
 		return -EBADMSG;
+	}
+	if (records >= 10 * BAD_RECORDS) {
+		w->judged_bad = w->n_bad;
+		w->judged_records = w->n_records;
 	}
 	if (target.cupti.version < CUPTI_12_6 && __atomic_load_n(&target.n_graphs, __ATOMIC_RELAXED)) {
 		target__say("CUDA graphs with a CUPTI older than 12.6 (API version %u) are not safe to attach to",
