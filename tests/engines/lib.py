@@ -262,7 +262,9 @@ def start_load(url, *argv):
 
 
 def finish_load(p, seconds=120):
-	p.wait(seconds)
+	_, err = p.communicate(timeout=seconds)
+	if p.returncode or not os.path.exists(p.out_path):
+		raise RuntimeError("load ended with %s: %s" % (p.returncode, err))
 	with open(p.out_path) as f:
 		return json.load(f)
 
