@@ -7,7 +7,8 @@
 #include <string.h>
 
 enum {
-	HOLD_NS = 150000000,	/* so much later one socket may show what another has shown (seen: 40 ms) */
+	HOLD_NS = 500000000,	/* so much later one socket may show what another has shown (seen: 40 ms; 150
+				 * were not enough with ten programs for each core) */
 	MERGE_NS = 200000,	/* between the messages of one step, which are made one after the other ... */
 	MERGE_WITH_STATS_NS = 20000000,	/* ... and with counters, those without belong to those with */
 };

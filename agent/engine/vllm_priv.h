@@ -14,7 +14,7 @@
 
 enum {
 	MAX_ROWS = 4096,	/* of one step */
-	MAX_HELD = 512,		/* messages that wait for others of their step */
+	MAX_HELD = 2048,	/* messages that wait for others of their step */
 	VLLM_DEFAULT_MAX_TOKENS = 16,	/* what is not on the wire: defaults are left out */
 };
 

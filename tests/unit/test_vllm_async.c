@@ -245,6 +245,17 @@ static void test_late__who_waited_goes_first(void **state)
 	EXPECT(f, "0 1c0", "d0:1 p1:30 open", .run = 7, .fresh = 1);
 }
 
+/* More than can run arrive at once at an idle engine, right after the capture began: nobody was before them. */
+static void test_late__a_crowd_of_known_ones(void **state)
+{
+	struct fixture *f = *state;
+
+	for (int i = 0; i < 4; i++)
+		arrive(f, i, 120);
+	EXPECT(f, "", "p0:100", .run = 1, .wait = 3, .fresh = 1);
+	EXPECT(f, "0c0", "p0:20 p1:80", .run = 2, .wait = 2, .fresh = 1);
+}
+
 /* One of them left unseen: it is not waited for. */
 static void test_late__who_waited_may_leave(void **state)
 {
@@ -427,6 +438,7 @@ int main(void)
 		T(mode__sync_is_known_by_the_first_short_prompt), T(mode__unknown_is_said),
 		T(mode__async_shows_when_one_stops), T(late__running_ones_are_taken_as_they_show),
 		T(late__who_waited_goes_first), T(late__who_waited_may_leave),
+		T(late__a_crowd_of_known_ones),
 		T(no_counters__rows_alone), T(no_prefix_cache__running_tells),
 		T(no_budget__is_learnt),
 		T(no_budget__bounds_that_contradict_begin_anew), T(cut__rows_that_are_missing_are_inferred),

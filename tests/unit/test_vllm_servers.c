@@ -25,7 +25,7 @@ static void test_several__put_in_order(void **state)
 	outputs_on(f, OUT2, t + 20 * MS + 2000, "b", NULL);
 	outputs_on(f, OUT2, t + 30 * MS - 2000, "b", stats(1, 0, 0, 0, 0));
 	SAID(f, "");
-	f->now += 200 * MS;
+	f->now += 600 * MS;
 	assert_int_equal(vllm__on_id(f->v, f->now, API, 1, "b", true), 0);
 	abort_it(f, "nobody");
 	SAID(f, "link r1 3 of 20\nstep 2:p20 3:p20 @1020-1030\nstep 2:d1 3:d1 @1030-1040\n"
@@ -35,7 +35,7 @@ static void test_several__put_in_order(void **state)
 	outputs_on(f, OUT2, f->now + 1000, "b!", NULL);
 	SAID(f, "");
 	assert_int_equal(vllm__end(f->v), 0);
-	SAID(f, "step 3:d1 @1049-1275\nend 3\n");
+	SAID(f, "step 3:d1 @1049-1675\nend 3\n");
 }
 
 /* While its output waits for that of the other API server, the step before is said to be its last. */
