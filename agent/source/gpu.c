@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads the ring of a target, trusting nothing that is in it, and says what the agent wants. */
+#include "source/gpu.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "source/inject.h"
+
+#define SECOND_NS 1000000000ull
+
+enum {
+	DATA_OFFSET = 4096, DATA_BYTES = 16 << 20,	/* 2 s of 100,000 records/s */
+	MAX_EVENT = 512,		/* of what the library writes */
+	MAX_EVENTS = 200000,		/* in one call */
+	LEAVE_MS = 2000,
+};
+
+struct counts {			/* of the ring, as they were at a time */
+	uint64_t launches, records, bad, dropped, own_ns;
+};
+struct gpu {
+	pid_t pid;
+	int memfd, pidfd;
+	struct tl_ring *ring;
+	uint64_t tail;		/* ours: the one in the ring is for the library to see */
+	uint32_t n_orders;
+	enum tl_gpu_level level;	/* as ordered */
+	bool broken;
+	struct counts told;	/* in the last health */
+	uint64_t told_ns;
+	uint32_t told_state;
+	enum tl_gpu_level told_level;
+	char why[sizeof(((struct tl_ring *)0)->why) + 1];
+};
+
+static uint64_t now_monotonic_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * SECOND_NS + t.tv_nsec;
+}
+
+/* ---- in and out ---- */
+
+static int prepare(void *ctx, int memfd)
+{
+	struct gpu *g = ctx;
+	size_t size = DATA_OFFSET + DATA_BYTES;
+
+	if (ftruncate(memfd, size) || fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
+		return -errno;
+	if (g->ring)		/* of a try before this one */
+		munmap(g->ring, size);
+	g->ring = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
+	if (g->ring == MAP_FAILED) {
+		g->ring = NULL;
+		return -errno;
+	}
+	g->ring->magic = TL_RING_MAGIC;
+	g->ring->data_offset = DATA_OFFSET;
+	g->ring->data_bytes = DATA_BYTES;
+	g->ring->heartbeat_ns = now_monotonic_ns();
+	return 0;
+}
+
+static void gpu__free(struct gpu *g)
+{
+	if (g->ring)
+		munmap(g->ring, DATA_OFFSET + DATA_BYTES);
+	if (g->memfd >= 0)
+		close(g->memfd);
+	if (g->pidfd >= 0)
+		close(g->pidfd);
+	free(g);
+}
+
+int gpu__attach(pid_t pid, const char *library, struct gpu **ret, struct gpu_entry *ret_entry)
+{
+	struct inject_opts opts = { library, prepare, NULL };
+	struct inject_result r;
+	struct gpu *g = calloc(1, sizeof(*g));
+	int err;
+
+	*ret_entry = (struct gpu_entry){ 0 };
+	if (!g)
+		return -ENOMEM;
+	g->pid = pid;
+	g->memfd = -1;
+	opts.ctx = g;
+	g->pidfd = syscall(SYS_pidfd_open, pid, 0);
+	err = inject(pid, &opts, &r);
+	ret_entry->n_stops = r.n_stops;
+	ret_entry->stopped_ns = r.stopped_ns;
+	ret_entry->longest_ns = r.longest_ns;
+	memcpy(ret_entry->why, r.why, sizeof(ret_entry->why));
+	g->memfd = r.memfd;
+	if (err) {
+		gpu__free(g);
+		return err;
+	}
+	g->told_ns = now_monotonic_ns();
+	*ret = g;
+	return 0;
+}
+
+void gpu__order(struct gpu *g, enum tl_gpu_level level, uint32_t max_window_ms)
+{
+	uint32_t what = level == TL_GPU_KERNELS ? TL_ORDER_KERNELS : level == TL_GPU_GRAPH ? TL_ORDER_GRAPH :
+			TL_ORDER_IDLE;
+
+	g->level = level;
+	g->ring->max_window_ms = max_window_ms;
+	__atomic_store_n(&g->ring->order, what | ++g->n_orders << 8, __ATOMIC_RELEASE);
+}
+
+enum tl_ring_state gpu__state(const struct gpu *g)
+{
+	return __atomic_load_n(&g->ring->state, __ATOMIC_ACQUIRE);
+}
+
+const char *gpu__why(struct gpu *g)
+{
+	memcpy(g->why, g->ring->why, sizeof(g->ring->why));
+	return g->why;
+}
+
+/* ---- events ---- */
+
+static bool is_known(const struct tl_hdr *h)
+{
+	switch (h->kind) {
+	case TL_GPU_LAUNCH: return h->size >= sizeof(struct tl_gpu_launch);
+	case TL_GPU_SPAN: return h->size >= sizeof(struct tl_gpu_span);
+	case TL_GPU_NAME: return h->size >= sizeof(struct tl_gpu_name);
+	case TL_CLOCK: return h->size >= sizeof(struct tl_clock);
+	default: return false;
+	}
+}
+
+/* The target can write what it likes, at any time: an event is copied, then looked at. */
+static int take(struct gpu *g, gpu_event_fn fn, void *ctx)
+{
+	union { struct tl_hdr hdr; struct tl_gpu_name name; char bytes[MAX_EVENT]; } ev;
+	char *data = (char *)g->ring + DATA_OFFSET, *at = data + (g->tail & (DATA_BYTES - 1));
+	uint64_t word = __atomic_load_n((uint64_t *)(void *)at, __ATOMIC_ACQUIRE);
+	uint32_t size = word & 0xffff, to_end = data + DATA_BYTES - at;
+	uint16_t kind = word >> 16 & 0xffff;
+	bool tell;
+
+	if (!size)
+		return 0;
+	if (size % 8 || size > to_end || (kind != TL_NONE && (size < sizeof(ev.hdr) || size > MAX_EVENT)))
+		return -EPROTO;
+	tell = kind != TL_NONE;
+	if (tell) {
+		memcpy(&ev, at, size);
+		memcpy(&ev, &word, sizeof(word));
+		ev.hdr.tgid = g->pid;
+		tell = is_known(&ev.hdr);
+		if (tell && kind == TL_GPU_NAME)
+			ev.name.name[sizeof(ev.name.name) - 1] = 0;
+	}
+	memset(at, 0, size);
+	g->tail += size;
+	__atomic_store_n(&g->ring->tail, g->tail, __ATOMIC_RELEASE);
+	if (tell)
+		fn(ctx, &ev.hdr);
+	return 1;
+}
+
+/* ---- health ---- */
+
+static struct counts count(const struct tl_ring *r)
+{
+	return (struct counts){
+		r->n_launches, r->n_records, r->n_bad, r->n_dropped + r->n_cupti_dropped,
+		r->callback_ns + r->record_ns + r->overhead_ns,
+	};
+}
+
+static uint64_t since(uint64_t now, uint64_t before)
+{
+	return now > before ? now - before : 0;
+}
+
+/* The library says it in words, which begin so. */
+static uint16_t trouble_of(uint32_t state, const char *why, char holder[32])
+{
+	static const char held[] = "CUPTI is held by another tool: ";
+
+	if (state != TL_RING_REFUSED)
+		return TL_GPU_FINE;
+	if (!strncmp(why, held, sizeof(held) - 1)) {
+		strncpy(holder, why + sizeof(held) - 1, 31);
+		return TL_GPU_BUSY;
+	}
+	return strstr(why, "impossible times") ? TL_GPU_BAD_STAMPS : TL_GPU_BROKEN;
+}
+
+static void tell_health(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)
+{
+	struct counts c = count(g->ring), *t = &g->told;
+	uint32_t state = gpu__state(g);
+	uint64_t span_ns = since(now_ns, g->told_ns), own_ns = since(c.own_ns, t->own_ns);
+	enum tl_gpu_level to = state == TL_RING_REFUSED || state == TL_RING_LEFT ? TL_GPU_OFF : g->level;
+	struct tl_gpu_health h = {
+		.hdr = { sizeof(h), TL_GPU_HEALTH, g->ring->simulated ? TL_GPU_SIMULATED : 0, g->pid, 0, now_ns },
+		.since_ns = g->told_ns, .launches = since(c.launches, t->launches),
+		.records = since(c.records, t->records), .bad_records = since(c.bad, t->bad),
+		.dropped = since(c.dropped, t->dropped), .level = g->told_level, .to_level = to,
+	};
+
+	if (span_ns && own_ns < span_ns)
+		h.overhead_ppm = own_ns * 1000 / (span_ns / 1000 + 1);
+	else if (span_ns)
+		h.overhead_ppm = 1000000;
+	h.trouble = trouble_of(state, gpu__why(g), h.holder);
+	*t = c;
+	g->told_ns = now_ns;
+	g->told_state = state;
+	g->told_level = to;
+	fn(ctx, &h.hdr);
+}
+
+int gpu__poll(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)
+{
+	struct pollfd p = { g->pidfd, POLLIN, 0 };
+	int n = 0, got = 1;
+
+	__atomic_store_n(&g->ring->heartbeat_ns, now_ns, __ATOMIC_RELEASE);
+	while (!g->broken && n < MAX_EVENTS && (got = take(g, fn, ctx)) > 0)
+		n++;
+	g->broken |= got < 0;
+	if (gpu__state(g) != g->told_state || since(now_ns, g->told_ns) >= SECOND_NS) {
+		tell_health(g, now_ns, fn, ctx);
+		n++;
+	}
+	if (g->broken)
+		return -EPROTO;
+	return !n && poll(&p, 1, 0) > 0 ? -ESRCH : n;
+}
+
+int gpu__leave(struct gpu *g, gpu_event_fn fn, void *ctx)
+{
+	uint64_t until = now_monotonic_ns() + LEAVE_MS * (SECOND_NS / 1000);
+	int n = 0, err = -EINPROGRESS;
+
+	if (!g)
+		return 0;
+	__atomic_store_n(&g->ring->order, TL_ORDER_LEAVE, __ATOMIC_RELEASE);
+	while (err == -EINPROGRESS) {
+		enum tl_ring_state state = gpu__state(g);
+
+		n = gpu__poll(g, now_monotonic_ns(), fn, ctx);
+		if (n == -ESRCH)
+			err = n;
+		else if (n <= 0 && (state == TL_RING_LEFT || state == TL_RING_REFUSED))
+			err = 0;
+		else if (now_monotonic_ns() > until)
+			err = -ETIMEDOUT;
+		else if (n <= 0)
+			nanosleep(&(struct timespec){ 0, 2000000 }, NULL);
+	}
+	gpu__free(g);
+	return err;
+}

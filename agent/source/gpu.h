@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One process whose GPU work is recorded: the agent's end of the ring that libtokenlag.so writes to. */
+#ifndef TL_SOURCE_GPU_H
+#define TL_SOURCE_GPU_H
+
+#include "tl_event.h"
+#include "tl_ring.h"
+
+#include <stdint.h>
+#include <sys/types.h>
+
+struct gpu;
+struct gpu_entry {		/* what it cost to come in, and why it failed */
+	uint32_t n_stops;
+	uint64_t stopped_ns, longest_ns;	/* as in inject_result */
+	char why[160];
+};
+/* Brings the library into the process, which then does nothing yet. library: NULL for the usual places.
+ * Returns 0 or -errno, with *ret_entry filled in both cases. */
+int gpu__attach(pid_t pid, const char *library, struct gpu **ret, struct gpu_entry *ret_entry);
+/* What is wanted from now on. OFF and LAUNCHES ask nothing of the library. Each call opens a new window. */
+void gpu__order(struct gpu *g, enum tl_gpu_level level, uint32_t max_window_ms);
+
+/* Takes what has arrived, says that the agent lives (call it at least twice a second), and adds a
+ * tl_gpu_health for each second and for each change of state. Events live during the call only. Returns how many
+ * there were, -ESRCH once the process has gone, -EPROTO if what is in the ring is no events: it is not read then. */
+typedef void (*gpu_event_fn)(void *ctx, const struct tl_hdr *ev);
+int gpu__poll(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx);
+
+/* Tells the library to leave, takes what still arrives, waits up to 2 s for the end, and frees. NULL is fine. 0, or
+ * -ETIMEDOUT, -ESRCH. */
+int gpu__leave(struct gpu *g, gpu_event_fn fn, void *ctx);
+
+enum tl_ring_state gpu__state(const struct gpu *g);
+/* The library's own words on it, "" if it has none; lives until the next call. */
+const char *gpu__why(struct gpu *g);
+
+#endif

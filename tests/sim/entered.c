@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A process to be entered: threads of several habits, whose output is the same in each run; for t_inject. */
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static volatile int over;
+static int bad;
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+/* Waits in epoll_wait, and looks at whether it was disturbed: neither EINTR nor an event is to be expected. */
+static void *wait_on(void *ctx)
+{
+	int ep = epoll_create1(EPOLL_CLOEXEC), n;
+	struct epoll_event ev;
+
+	(void)ctx;
+	while (!over) {
+		errno = 77;
+		n = epoll_wait(ep, &ev, 1, 20);
+		if (n || errno != 77)
+			__atomic_add_fetch(&bad, 1, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+static void *allocate(void *ctx)
+{
+	void *v[64] = { 0 };
+
+	for (uint32_t i = (uintptr_t)ctx; !over; i = i * 1103515245 + 12345) {
+		free(v[i % 64]);
+		v[i % 64] = malloc(i >> 16);
+		if (i % 1024 == 0)
+			usleep(1000);
+	}
+	for (int i = 0; i < 64; i++)
+		free(v[i]);
+	return NULL;
+}
+
+/* Lets all calls through, as few filters do. */
+static void sandbox(void)
+{
+	struct sock_filter allow = { BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW };
+	struct sock_fprog prog = { 1, &allow };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+		exit(2);
+}
+
+/* A child traces this process, until it ends. */
+static void be_traced(void)
+{
+	pid_t parent = getpid(), child;
+	int ready[2], status;
+	char c;
+
+	if (pipe(ready))
+		exit(2);
+	child = fork();
+	if (!child) {
+		c = ptrace(PTRACE_SEIZE, parent, NULL, NULL) ? 'n' : 'y';
+		if (write(ready[1], &c, 1) != 1)
+			_exit(1);
+		while (waitpid(parent, &status, __WALL) > 0 && WIFSTOPPED(status))
+			ptrace(PTRACE_CONT, parent, NULL, WSTOPSIG(status));
+		_exit(0);
+	}
+	if (child < 0 || read(ready[0], &c, 1) != 1 || c != 'y')
+		exit(2);
+}
+
+/* entered MODE STEPS: mode "waits" (with threads in epoll and malloc), "writes" (never sleeps), "computes" (no
+ * system calls at all), "sandboxed" or "traced" (both wait). */
+int main(int argc, char **argv)
+{
+	const char *mode = argc > 2 ? argv[1] : "";
+	int steps = argc > 2 ? atoi(argv[2]) : 0, n_threads = 0;
+	pthread_t threads[4];
+	double x = 0.5;
+
+	bool waits = strcmp(mode, "writes") && strcmp(mode, "computes");
+
+	if (!strcmp(mode, "sandboxed"))
+		sandbox();
+	if (!strcmp(mode, "traced"))
+		be_traced();
+	if (!strcmp(mode, "waits")) {
+		for (; n_threads < 4; n_threads++)
+			pthread_create(&threads[n_threads], NULL, n_threads % 2 ? allocate : wait_on,
+				       (void *)(uintptr_t)n_threads);
+	}
+	for (int i = 0; i < steps; i++) {
+		uint64_t until = now_ns() + 10000000;
+		int ended = 0;
+
+		for (int k = 0; k < 20000; k++)
+			x = 3.9 * x * (1 - x) + 1e-9 * sqrt(x);
+		if (waits) {
+			if (nanosleep(&(struct timespec){ 0, 10000000 }, NULL))
+				bad++;
+		} else {
+			while (!ended && now_ns() < until) {
+				for (int k = 0; k < 2000; k++)
+					x = 3.9 * x * (1 - x) + 1e-9 * sqrt(x);
+				x = 0.25 + i % 7 * 0.1;
+				ended = strcmp(mode, "computes") && write(STDERR_FILENO, "", 0) != 0;
+			}
+		}
+		if (strcmp(mode, "computes") || !i)
+			printf("%d %.17g\n", i, x);
+		if (!i)
+			fflush(stdout);
+	}
+	over = 1;
+	for (int i = 0; i < n_threads; i++)
+		pthread_join(threads[i], NULL);
+	printf("end bad=%d\n", bad);
+	return 0;
+}
