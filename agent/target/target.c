@@ -106,9 +106,14 @@ static int begin(uint32_t order)
 	}
 	target__say("%s", "");
 	err = window__begin(order);
-	if (!err)
-		target__state(TL_RING_ACTIVE);
-	return err;
+	if (err)
+		return err;
+	if (target.cupti.several)
+		target__say("the target has mapped more than one CUPTI: using %.80s", target.cupti.path);
+	else if (target.cupti.own)
+		target__say("the target had not mapped a CUPTI: using %.80s", target.cupti.path);
+	target__state(TL_RING_ACTIVE);
+	return 0;
 }
 
 static int end(void)
