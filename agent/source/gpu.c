@@ -84,20 +84,46 @@ static void gpu__free(struct gpu *g)
 	free(g);
 }
 
+static struct gpu *gpu__new(pid_t pid)
+{
+	struct gpu *g = calloc(1, sizeof(*g));
+
+	if (!g)
+		return NULL;
+	g->pid = pid;
+	g->memfd = -1;
+	g->pidfd = syscall(SYS_pidfd_open, pid, 0);
+	g->told_ns = now_monotonic_ns();
+	return g;
+}
+
+int gpu__serve(pid_t pid, int memfd, struct gpu **ret)
+{
+	struct gpu *g = gpu__new(pid);
+	int err;
+
+	if (!g)
+		return -ENOMEM;
+	err = g->pidfd < 0 ? -ESRCH : prepare(g, memfd);
+	if (err) {
+		gpu__free(g);
+		return err;
+	}
+	g->memfd = memfd;
+	*ret = g;
+	return 0;
+}
+
 int gpu__attach(pid_t pid, const char *library, struct gpu **ret, struct gpu_entry *ret_entry)
 {
-	struct inject_opts opts = { library, prepare, NULL };
+	struct gpu *g = gpu__new(pid);
+	struct inject_opts opts = { library, prepare, g };
 	struct inject_result r;
-	struct gpu *g = calloc(1, sizeof(*g));
 	int err;
 
 	*ret_entry = (struct gpu_entry){ 0 };
 	if (!g)
 		return -ENOMEM;
-	g->pid = pid;
-	g->memfd = -1;
-	opts.ctx = g;
-	g->pidfd = syscall(SYS_pidfd_open, pid, 0);
 	err = inject(pid, &opts, &r);
 	ret_entry->n_stops = r.n_stops;
 	ret_entry->stopped_ns = r.stopped_ns;
@@ -108,7 +134,6 @@ int gpu__attach(pid_t pid, const char *library, struct gpu **ret, struct gpu_ent
 		gpu__free(g);
 		return err;
 	}
-	g->told_ns = now_monotonic_ns();
 	*ret = g;
 	return 0;
 }
@@ -204,7 +229,9 @@ static uint16_t trouble_of(uint32_t state, const char *why, char holder[32])
 		strncpy(holder, why + sizeof(held) - 1, 31);
 		return TL_GPU_BUSY;
 	}
-	return strstr(why, "impossible times") ? TL_GPU_BAD_STAMPS : TL_GPU_BROKEN;
+	if (strstr(why, "impossible times"))
+		return TL_GPU_BAD_STAMPS;
+	return strstr(why, "collection is dead") ? TL_GPU_BROKEN : TL_GPU_FINE;
 }
 
 static void tell_health(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)

@@ -18,17 +18,22 @@ struct gpu_entry {		/* what it cost to come in, and why it failed */
 /* Brings the library into the process, which then does nothing yet. library: NULL for the usual places.
  * Returns 0 or -errno, with *ret_entry filled in both cases. */
 int gpu__attach(pid_t pid, const char *library, struct gpu **ret, struct gpu_entry *ret_entry);
+/* For a library that comes by itself (CUDA_INJECTION64_PATH): makes a ring of an empty memfd, which it then owns.
+ * 0 or -errno, and memfd stays the caller's. */
+int gpu__serve(pid_t pid, int memfd, struct gpu **ret);
+
 /* What is wanted from now on. OFF and LAUNCHES ask nothing of the library. Each call opens a new window. */
 void gpu__order(struct gpu *g, enum tl_gpu_level level, uint32_t max_window_ms);
 
 /* Takes what has arrived, says that the agent lives (call it at least twice a second), and adds a
- * tl_gpu_health for each second and for each change of state. Events live during the call only. Returns how many
- * there were, -ESRCH once the process has gone, -EPROTO if what is in the ring is no events: it is not read then. */
+ * tl_gpu_health for each second and for each change of state. Events live during the call only.
+ * Returns how many there were, -ESRCH once the process has gone, -EPROTO if what is in the ring is
+ * no events: it is not read any more then. */
 typedef void (*gpu_event_fn)(void *ctx, const struct tl_hdr *ev);
 int gpu__poll(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx);
 
-/* Tells the library to leave, takes what still arrives, waits up to 2 s for the end, and frees. NULL is fine. 0, or
- * -ETIMEDOUT, -ESRCH. */
+/* Tells the library to leave, takes what still arrives, waits up to 2 s for the end, and frees. NULL is
+ * fine. 0, or -ETIMEDOUT, -ESRCH. */
 int gpu__leave(struct gpu *g, gpu_event_fn fn, void *ctx);
 
 enum tl_ring_state gpu__state(const struct gpu *g);

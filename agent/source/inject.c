@@ -397,7 +397,7 @@ static int fill_library(pid_t pid, int fd, int library)
 
 static int open_library(const char *path)
 {
-	static const char *const places[] = { "libtokenlag.so", "../lib/libtokenlag.so" };
+	static const char *const places[] = { "libtokenlag.so", "../lib/tokenlag/libtokenlag.so" };
 	char self[4096], full[4200];
 	int fd = -1;
 	ssize_t n;

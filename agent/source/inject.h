@@ -12,7 +12,7 @@
  * lies in the unused end of a page of the target's libc for as long as it runs; the library comes in a memfd.
  */
 struct inject_opts {
-	const char *library;	/* NULL: libtokenlag.so beside this program, or in ../lib */
+	const char *library;	/* NULL: libtokenlag.so beside this program, or in ../lib/tokenlag */
 	/* Writes the head of a new ring into memfd, before the library sees it; 0 or -errno. Called again, with
 	 * another memfd, if the library turns out to be busy. */
 	int (*prepare)(void *ctx, int memfd);

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The agent's end of the ring: what a library writes there, and what a hostile process might. */
+#include "source/gpu.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "unit.h"
+
+enum { DATA = 4096, DATA_BYTES = 16 << 20 };
+
+struct got {
+	size_t n, n_healths;
+	struct tl_gpu_span span;
+	struct tl_gpu_health health;
+	struct tl_gpu_name name;
+};
+struct fixture {
+	struct gpu *gpu;
+	struct tl_ring *ring;	/* as the process has it */
+	struct got got;
+	uint64_t now_ns;
+};
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	int fd = memfd_create("ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	assert_non_null(f);
+	assert_int_equal(gpu__serve(getpid(), fd, &f->gpu), 0);
+	f->ring = mmap(NULL, DATA + DATA_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_true(f->ring != MAP_FAILED);
+	f->now_ns = f->ring->heartbeat_ns;
+	*state = f;
+	return 0;
+}
+
+static void on_event(void *ctx, const struct tl_hdr *ev)
+{
+	struct got *g = ctx;
+
+	if (ev->kind == TL_GPU_HEALTH) {
+		g->n_healths++;
+		memcpy(&g->health, ev, sizeof(g->health));
+		return;
+	}
+	g->n++;
+	if (ev->kind == TL_GPU_SPAN)
+		memcpy(&g->span, ev, sizeof(g->span));
+	if (ev->kind == TL_GPU_NAME)
+		memcpy(&g->name, ev, sizeof(g->name));
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	f->ring->state = TL_RING_LEFT;
+	gpu__leave(f->gpu, on_event, &f->got);
+	munmap(f->ring, DATA + DATA_BYTES);
+	free(f);
+	return 0;
+}
+
+static int poll_after(struct fixture *f, uint64_t ms)
+{
+	f->now_ns += ms * 1000000;
+	return gpu__poll(f->gpu, f->now_ns, on_event, &f->got);
+}
+
+/* As the library does, of one thread. */
+static void put(struct fixture *f, const void *event, size_t size)
+{
+	memcpy((char *)f->ring + DATA + f->ring->head % DATA_BYTES, event, size);
+	f->ring->head += size;
+}
+
+static struct tl_gpu_span span(uint16_t size)
+{
+	return (struct tl_gpu_span){ .hdr = { size, TL_GPU_SPAN, 0, 12345, 0, 7 }, .end_ns = 9, .corr = 3 };
+}
+
+static void test_gpu__takes_events(void **state)
+{
+	struct fixture *f = *state;
+	struct tl_gpu_span s = span(sizeof(s));
+	struct tl_gpu_name name = { .hdr = { sizeof(name), TL_GPU_NAME, 0, 1, 0, 7 }, .id = 1 };
+
+	memset(name.name, 'x', sizeof(name.name));
+	put(f, &s, sizeof(s));
+	put(f, &name, sizeof(name));
+	assert_int_equal(poll_after(f, 10), 2);
+	assert_int_equal(f->got.n, 2);
+	assert_int_equal(f->got.span.corr, 3);
+	assert_int_equal(f->got.span.hdr.tgid, getpid());	/* not what it says itself */
+	assert_int_equal(strlen(f->got.name.name), sizeof(name.name) - 1);
+	assert_int_equal(f->ring->tail, sizeof(s) + sizeof(name));
+	assert_int_equal(*((char *)f->ring + DATA), 0);	/* for the next round */
+	assert_int_equal(f->ring->heartbeat_ns, f->now_ns);
+	assert_int_equal(poll_after(f, 10), 0);
+}
+
+static void test_gpu__goes_round(void **state)
+{
+	struct fixture *f = *state;
+	struct tl_gpu_span s = span(sizeof(s));
+	size_t n = 2 * DATA_BYTES / sizeof(s), k = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		size_t room = DATA_BYTES - f->ring->head % DATA_BYTES;
+
+		if (room < sizeof(s))
+			put(f, &(struct tl_hdr){ .size = room, .kind = TL_NONE }, 8), f->ring->head += room - 8;
+		put(f, &s, sizeof(s));
+		k++;
+		if (i % 1000 == 0)
+			assert_true(poll_after(f, 0) > 0);
+	}
+	assert_true(poll_after(f, 0) > 0);
+	assert_int_equal(f->got.n, k);
+	assert_int_equal(f->ring->tail, f->ring->head);
+}
+
+static void test_gpu__skips_other_kinds(void **state)
+{
+	struct fixture *f = *state;
+	struct tl_hdr engine = { .size = sizeof(engine), .kind = TL_ENGINE }, short_span = engine;
+	struct tl_gpu_span s = span(sizeof(s));
+
+	short_span.kind = TL_GPU_SPAN;
+	put(f, &engine, sizeof(engine));
+	put(f, &short_span, sizeof(short_span));
+	put(f, &s, sizeof(s));
+	poll_after(f, 10);
+	assert_int_equal(f->got.n, 1);
+}
+
+static const struct bad { const char *name; uint16_t size, kind; uint64_t at; } bads[] = {
+	{ "odd size", 73, TL_GPU_SPAN, 0 },
+	{ "smaller than a head", 8, TL_GPU_SPAN, 0 },
+	{ "larger than any event", 4096, TL_GPU_SPAN, 0 },
+	{ "all there is", 65528, TL_GPU_SPAN, 0 },
+};
+
+static void test_gpu__stops_at_garbage(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(bads); i++) {
+		struct tl_gpu_span s = span(bads[i].size);
+		struct fixture *f;
+
+		setup((void **)&f);
+		s.hdr.kind = bads[i].kind;
+		put(f, &s, sizeof(s));
+		assert_int_equal(poll_after(f, 10), -EPROTO);
+		s = span(sizeof(s));
+		memcpy((char *)f->ring + DATA, &s, sizeof(s));
+		assert_int_equal(poll_after(f, 10), -EPROTO);
+		assert_int_equal(f->got.n, 0);
+		teardown((void **)&f);
+	}
+}
+
+static void test_gpu__tells_health(void **state)
+{
+	struct fixture *f = *state;
+
+	gpu__order(f->gpu, TL_GPU_GRAPH, 500);
+	assert_int_equal(f->ring->order & 0xff, TL_ORDER_GRAPH);
+	assert_int_equal(f->ring->max_window_ms, 500);
+	f->ring->state = TL_RING_ACTIVE;
+	f->ring->simulated = 1;
+	poll_after(f, 10);
+	assert_int_equal(f->got.n_healths, 1);		/* the state is new */
+	poll_after(f, 10);
+	assert_int_equal(f->got.n_healths, 1);
+	f->ring->n_records = 100;
+	f->ring->n_launches = 120;
+	f->ring->n_dropped = 5;
+	f->ring->n_cupti_dropped = 2;
+	f->ring->callback_ns = 10000000;
+	poll_after(f, 1000);
+	assert_int_equal(f->got.n_healths, 2);
+	assert_int_equal(f->got.health.records, 100);
+	assert_int_equal(f->got.health.launches, 120);
+	assert_int_equal(f->got.health.dropped, 7);
+	assert_int_equal(f->got.health.hdr.flags, TL_GPU_SIMULATED);
+	assert_int_equal(f->got.health.level, TL_GPU_GRAPH);
+	assert_true(f->got.health.overhead_ppm > 9000 && f->got.health.overhead_ppm < 11000);
+	f->ring->n_records = 130;
+	poll_after(f, 1000);
+	assert_int_equal(f->got.health.records, 30);
+	f->ring->n_records = 0;				/* a counter that falls is no flood */
+	poll_after(f, 1000);
+	assert_int_equal(f->got.health.records, 0);
+}
+
+static const struct trouble { const char *why, *holder; uint16_t trouble; } troubles[] = {
+	{ "CUPTI is held by another tool: CUPTI for other", "CUPTI for other", TL_GPU_BUSY },
+	{ "CUPTI gives impossible times", "", TL_GPU_BAD_STAMPS },
+	{ "collection is dead: 100 launches and no record", "", TL_GPU_BROKEN },
+	{ "no CUPTI in the target", "", TL_GPU_FINE },
+};
+
+static void test_gpu__says_what_is_wrong(void **state)
+{
+	struct fixture *f = *state;
+
+	gpu__order(f->gpu, TL_GPU_KERNELS, 0);
+	for (size_t i = 0; i < ARRAY_SIZE(troubles); i++) {
+		f->ring->state = TL_RING_ACTIVE;
+		poll_after(f, 10);
+		memset(f->ring->why, 0, sizeof(f->ring->why));
+		memcpy(f->ring->why, troubles[i].why, strlen(troubles[i].why));
+		f->ring->state = TL_RING_REFUSED;
+		poll_after(f, 10);
+		assert_string_equal(gpu__why(f->gpu), troubles[i].why);
+		assert_int_equal(f->got.health.trouble, troubles[i].trouble);
+		assert_string_equal(f->got.health.holder, troubles[i].holder);
+		assert_int_equal(f->got.health.to_level, TL_GPU_OFF);
+	}
+}
+
+static void test_gpu__sees_the_end(void **state)
+{
+	int fd = memfd_create("ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	struct got got = { 0 };
+	pid_t child = fork();
+	struct gpu *g;
+
+	(void)state;
+	if (!child) {
+		pause();
+		_exit(0);
+	}
+	assert_int_equal(gpu__serve(child, fd, &g), 0);
+	assert_int_equal(gpu__poll(g, 0, on_event, &got), 0);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	assert_int_equal(gpu__poll(g, 0, on_event, &got), -ESRCH);
+	assert_int_equal(gpu__leave(g, on_event, &got), -ESRCH);
+}
+
+static void test_gpu__serve_refuses(void **state)
+{
+	struct gpu *g = NULL;
+
+	(void)state;
+	assert_int_equal(gpu__serve(getpid(), -1, &g), -EBADF);
+	oom_after(0);
+	assert_int_equal(gpu__serve(getpid(), -1, &g), -ENOMEM);
+	assert_true(oom_hit());
+	assert_null(g);
+	assert_int_equal(gpu__leave(NULL, NULL, NULL), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_gpu__takes_events, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_gpu__goes_round, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_gpu__skips_other_kinds, setup, teardown),
+		cmocka_unit_test(test_gpu__stops_at_garbage),
+		cmocka_unit_test_setup_teardown(test_gpu__tells_health, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_gpu__says_what_is_wrong, setup, teardown),
+		cmocka_unit_test(test_gpu__sees_the_end),
+		cmocka_unit_test(test_gpu__serve_refuses),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
