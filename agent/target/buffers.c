@@ -15,7 +15,8 @@ enum { ALL_BYTES = (MAX_BUFFERS + 1) * BUFFER_BYTES };
 int buffers__open(struct buffers *b)
 {
 	if (!b->memory) {
-		void *p = mmap(NULL, ALL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		void *p = mmap(NULL, ALL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			       -1, 0);
 
 		if (p == MAP_FAILED)
 			return -errno;
@@ -23,7 +24,8 @@ int buffers__open(struct buffers *b)
 		b->discard = b->memory + MAX_BUFFERS * (size_t)BUFFER_BYTES;
 		b->free = ~0ull;
 	}
-	/* So that no thread of the target has to wait for pages; an old kernel cannot, which is no fault. */
+	/* So that no thread of the target has to wait for pages; an old kernel cannot, which is no
+	 * fault. */
 	(void)madvise(b->memory, ALL_BYTES, MADV_POPULATE_WRITE_);
 	__atomic_store_n(&b->n_asked, 0, __ATOMIC_RELAXED);
 	return 0;
@@ -43,8 +45,8 @@ uint8_t *buffers__take(struct buffers *b)
 	while (mask) {
 		int i = __builtin_ctzll(mask);
 
-		if (__atomic_compare_exchange_n(&b->free, &mask, mask & ~(1ull << i), false, __ATOMIC_ACQUIRE,
-						__ATOMIC_RELAXED)) {
+		if (__atomic_compare_exchange_n(&b->free, &mask, mask & ~(1ull << i), false,
+						__ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
 			__atomic_fetch_add(&b->n_out, 1, __ATOMIC_RELAXED);
 			return b->memory + (size_t)i * BUFFER_BYTES;
 		}
@@ -67,10 +69,11 @@ void buffers__fill(struct buffers *b, uint8_t *buf, size_t valid)
 	}
 	if (!b->memory || buf < b->memory || buf > b->discard)
 		return;		/* not ours: of another client whose callbacks were replaced */
-	/* There are as many places as buffers, so the place is free: each buffer is in the queue once. */
+	/* There are as many places as buffers, so the place is free: each buffer is in the queue
+	 * once. */
 	at = __atomic_fetch_add(&b->full_head, 1, __ATOMIC_RELAXED);
-	__atomic_store_n(&b->full[at % MAX_BUFFERS], ((uint64_t)valid << 8 | buffer_index(b, buf)) + 1,
-			 __ATOMIC_RELEASE);
+	__atomic_store_n(&b->full[at % MAX_BUFFERS],
+			 ((uint64_t)valid << 8 | buffer_index(b, buf)) + 1, __ATOMIC_RELEASE);
 	__atomic_fetch_sub(&b->n_out, 1, __ATOMIC_RELAXED);
 }
 

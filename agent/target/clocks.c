@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Maps CUPTI's clock piece by piece between pairs of clocks; a piece in which it was set has two readings. */
+/* Maps CUPTI's clock piece by piece between pairs of clocks; a piece in which it was set has two
+ * readings. */
 #include "clocks.h"
 
 enum { MAX_DRIFT_PPM = 500, SLACK_NS = 2000 };
@@ -22,7 +23,8 @@ bool clocks__add(struct clocks *c, const struct clock_pair *p)
 
 	if (c->n) {
 		const struct clock_pair *last = pair(c, c->n - 1);
-		int64_t off = (int64_t)(p->real_ns - last->real_ns) - (int64_t)(p->mono_ns - last->mono_ns);
+		int64_t off = (int64_t)(p->real_ns - last->real_ns) -
+			      (int64_t)(p->mono_ns - last->mono_ns);
 		uint64_t allowed = p->err_ns + last->err_ns + SLACK_NS +
 				   (p->mono_ns - last->mono_ns) / 1000000 * MAX_DRIFT_PPM;
 
@@ -46,7 +48,8 @@ static uint64_t between(const struct clock_pair *a, const struct clock_pair *b, 
 
 	if (!width || off > width || width > 10000000000ull)
 		return from_pair(a, real_ns);
-	return a->mono_ns + (uint64_t)((double)off * ((double)(b->mono_ns - a->mono_ns) / (double)width));
+	return a->mono_ns +
+	       (uint64_t)((double)off * ((double)(b->mono_ns - a->mono_ns) / (double)width));
 }
 
 /* Which pairs of epoch e (from 0 on, of those kept) are still there: [from, to). */
@@ -74,7 +77,8 @@ uint64_t clocks__map(struct clocks *c, uint64_t real_ns, bool *ret_guess)
 	if (c->n_epochs == 1 && c->hint + 1 < c->n && c->hint + MAX_PAIRS > c->n &&
 	    pair(c, c->hint)->real_ns <= real_ns && real_ns < pair(c, c->hint + 1)->real_ns)
 		return between(pair(c, c->hint), pair(c, c->hint + 1), real_ns);
-	/* The newest epoch that had begun. A clock set back shows times twice: the later one is taken. */
+	/* The newest epoch that had begun. A clock set back shows times twice: the later one is
+	 * taken. */
 	while (e-- > oldest) {
 		if (!epoch_range(c, e, &from, &to))
 			break;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CUPTI's clock (CLOCK_REALTIME, drifting, sometimes set) mapped to CLOCK_MONOTONIC. Pure: no clock is read. */
+/* CUPTI's clock (CLOCK_REALTIME, drifting, sometimes set) mapped to CLOCK_MONOTONIC. Pure: no clock
+ * is read. */
 #ifndef TL_TARGET_CLOCKS_H
 #define TL_TARGET_CLOCKS_H
 
@@ -13,19 +14,22 @@ struct clock_pair {
 	uint64_t err_ns;	/* half the width of the bracket */
 };
 
-/* Pairs read one after the other. Between steps of the clock they make a line, bent a little at each. */
+/* Pairs read one after the other. Between steps of the clock they make a line, bent a little at
+ * each. */
 struct clocks {
 	uint64_t n;		/* pairs so far; the last MAX_PAIRS are kept */
 	struct clock_pair pairs[MAX_PAIRS];
 	uint32_t n_epochs;	/* steps so far, and one */
-	uint64_t first[MAX_EPOCHS];	/* number of the first pair of an epoch; the last MAX_EPOCHS are kept */
+	uint64_t first[MAX_EPOCHS];	/* pair of an epoch; the last MAX_EPOCHS are kept */
 	uint64_t hint;		/* the pair that was used last */
 };
 
 void clocks__reset(struct clocks *c);
-bool clocks__add(struct clocks *c, const struct clock_pair *p);	/* true: the clock was set before it */
+/* true: the clock was set since the one before. */
+bool clocks__add(struct clocks *c, const struct clock_pair *p);
 
-/* When real_ns was. ret_guess: the clock was set about then, so that it may have been another time, too. */
+/* When real_ns was. ret_guess: the clock was set about then, so that it may have been another time,
+ * too. */
 uint64_t clocks__map(struct clocks *c, uint64_t real_ns, bool *ret_guess);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds the CUPTI that the target has mapped, else one in its CUDA toolkit, and takes its functions by name.
- * Bringing one of our own would put two into one process, which CUPTI does not bear. */
+/* Finds the CUPTI that the target has mapped, else one in its CUDA toolkit, and takes its functions
+ * by name. Bringing one of our own would put two into one process, which CUPTI does not bear. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -116,11 +116,12 @@ int cupti__touch_cuda(bool *ret_simulated)
 
 /* ---- the library ---- */
 
-/* A mapped file is known to the loader by the name it was opened with, which may be another one than the
- * map's (links), or be gone (deleted): the sonames are tried, too. */
+/* A mapped file is known to the loader by the name it was opened with, which may be another one
+ * than the map's (links), or be gone (deleted): the sonames are tried, too. */
 static void *mapped_lib(const char *path)
 {
-	static const char *const sonames[] = { "libcupti.so.13", "libcupti.so.12", "libcupti.so.11.8" };
+	static const char *const sonames[] = { "libcupti.so.13", "libcupti.so.12",
+					       "libcupti.so.11.8" };
 	void *lib = dlopen(path, RTLD_NOLOAD | RTLD_LAZY);
 
 	for (size_t i = 0; !lib && i < sizeof(sonames) / sizeof(sonames[0]); i++)
@@ -131,10 +132,13 @@ static void *mapped_lib(const char *path)
 /* Where toolkits and wheels keep it, as seen from a CUDA library that the target has mapped. */
 static void *toolkit_lib(char *path, size_t size)
 {
-	static const char *const beside[] = { "libcudart.so", "libcublasLt.so", "libnvrtc.so", "libnccl.so" };
+	static const char *const beside[] = { "libcudart.so", "libcublasLt.so", "libnvrtc.so",
+					      "libnccl.so" };
 	static const char *const where[] = {
-		"%s/libcupti.so.%s", "%s/../extras/CUPTI/lib64/libcupti.so.%s",
-		"%s/../../../extras/CUPTI/lib64/libcupti.so.%s", "%s/../../cuda_cupti/lib/libcupti.so.%s",
+		"%s/libcupti.so.%s",
+		"%s/../extras/CUPTI/lib64/libcupti.so.%s",
+		"%s/../../../extras/CUPTI/lib64/libcupti.so.%s",
+		"%s/../../cuda_cupti/lib/libcupti.so.%s",
 	};
 	static const char *const versions[] = { "13", "12", "11.8" };
 	char dir[192];
@@ -164,7 +168,8 @@ static int take_functions(struct cupti *c, char *why, size_t why_size)
 		void *fn = dlsym(c->lib, rows[i].name);
 
 		if (!fn && rows[i].needed) {
-			snprintf(why, why_size, "the target's CUPTI has no %s: too old", rows[i].name);
+			snprintf(why, why_size, "the target's CUPTI has no %s: too old",
+				 rows[i].name);
 			return -ENOSYS;
 		}
 		memcpy((char *)c + rows[i].at, &fn, sizeof(fn));
@@ -182,7 +187,8 @@ int cupti__find(struct cupti *c, char *why, size_t why_size)
 		c->lib = mapped_lib(c->path);
 		c->several = mapped("libcupti.so", c->path, other, sizeof(other));
 		if (!c->lib) {
-			snprintf(why, why_size, "the target's CUPTI is mapped, but its loader does not know it");
+			snprintf(why, why_size,
+				 "the target's CUPTI is mapped, but its loader does not know it");
 			return -ENOENT;
 		}
 	} else {
@@ -202,7 +208,8 @@ int cupti__find(struct cupti *c, char *why, size_t why_size)
 		return -EIO;
 	}
 	if (c->version < CUPTI_11_8) {
-		snprintf(why, why_size, "the target's CUPTI (API version %u) is older than 11.8", c->version);
+		snprintf(why, why_size, "the target's CUPTI (API version %u) is older than 11.8",
+			 c->version);
 		return -ENOTSUP;
 	}
 	return 0;

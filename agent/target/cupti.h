@@ -18,7 +18,8 @@ struct cupti {
 	int (*get_version)(uint32_t *ret);
 	int (*get_timestamp)(uint64_t *ret);
 	int (*subscribe)(void **ret, cupti_callback_fn fn, void *ctx);
-	int (*subscribe_v2)(void **ret, cupti_callback_fn fn, void *ctx, struct cupti_subscriber_params *p);
+	int (*subscribe_v2)(void **ret, cupti_callback_fn fn, void *ctx,
+			    struct cupti_subscriber_params *p);
 	int (*unsubscribe)(void *subscriber);
 	int (*enable_callback)(uint32_t on, void *subscriber, uint32_t domain, uint32_t cbid);
 	int (*register_callbacks)(cupti_request_fn request, cupti_complete_fn complete);
@@ -30,10 +31,12 @@ struct cupti {
 	int (*finalize)(void);
 };
 
-/* Calls cuDeviceGetCount, CUPTI_TOUCH, in the libcuda that is mapped; loads nothing. 0: CUDA is in use here. */
+/* Calls cuDeviceGetCount, CUPTI_TOUCH, in the libcuda that is mapped; loads nothing. 0: CUDA is in
+ * use here. */
 int cupti__touch_cuda(bool *ret_simulated);
 
-/* Finds and loads it, in c. Returns 0 or -errno with a sentence in why. Calls nothing but cuptiGetVersion. */
+/* Finds and loads it, in c. Returns 0 or -errno with a sentence in why. Calls nothing but
+ * cuptiGetVersion. */
 int cupti__find(struct cupti *c, char *why, size_t why_size);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What we use of CUPTI's binary interface: prefixes of its records, from 11.8 to 13.x the same. tests/sim/t_abi
- * checks each offset and number against NVIDIA's own headers. */
+/* What we use of CUPTI's binary interface: prefixes of its records, from 11.8 to 13.x the same.
+ * tests/sim/t_target_abi checks each offset and number against NVIDIA's own headers. */
 #ifndef TL_TARGET_CUPTI_ABI_H
 #define TL_TARGET_CUPTI_ABI_H
 
@@ -10,7 +10,7 @@
 enum {				/* CUptiResult */
 	CUPTI_OK = 0, CUPTI_LIMIT = 12, CUPTI_BUSY = 39,
 };
-enum {				/* as cuptiGetVersion numbers them; from 13.0 on 10000 x major + 100 x minor */
+enum {				/* of cuptiGetVersion; from 13.0 on 10000 x major + 100 x minor */
 	CUPTI_11_8 = 18, CUPTI_12_6 = 24, CUPTI_13_0 = 130000,
 };
 enum {				/* CUpti_ActivityKind */
@@ -88,13 +88,16 @@ struct cupti_subscriber_params {	/* of cuptiSubscribe_v2, as of 13.0 */
 	size_t old_name_size;
 };
 
-_Static_assert(offsetof(struct cupti_kernel, corr) == 92 && offsetof(struct cupti_kernel, name) == 104, "ABI");
+_Static_assert(offsetof(struct cupti_kernel, corr) == 92 &&
+		       offsetof(struct cupti_kernel, name) == 104,
+	       "ABI");
 _Static_assert(offsetof(struct cupti_kernel_graph, node) == 144, "ABI");
 _Static_assert(offsetof(struct cupti_kernel_graph, graph) == 156, "ABI");
 _Static_assert(offsetof(struct cupti_call, corr) == 64, "ABI");
 
 typedef void (*cupti_callback_fn)(void *ctx, uint32_t domain, uint32_t cbid, const void *data);
 typedef void (*cupti_request_fn)(uint8_t **buf, size_t *size, size_t *max_records);
-typedef void (*cupti_complete_fn)(void *context, uint32_t stream, uint8_t *buf, size_t size, size_t valid);
+typedef void (*cupti_complete_fn)(void *context, uint32_t stream, uint8_t *buf, size_t size,
+				  size_t valid);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of functions as glibc 2.17 has them: a target's image may be that old, and a library that wants more
- * is not loaded there. */
+/* Names of functions as glibc 2.17 has them: a target's image may be that old, and a library that
+ * wants more is not loaded there. */
 #ifndef TL_TARGET_GLIBC_OLD_H
 #define TL_TARGET_GLIBC_OLD_H
 

@@ -92,8 +92,8 @@ static void *watch(void *ctx)
 			futex_wait(&g->turn, turn, due - now);
 			continue;
 		}
-		if (__atomic_compare_exchange_n(&g->deadline_ns, &due, GUARD_FIRED, false, __ATOMIC_ACQ_REL,
-						__ATOMIC_RELAXED)) {
+		if (__atomic_compare_exchange_n(&g->deadline_ns, &due, GUARD_FIRED, false,
+						__ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
 			g->on_hang(g->call);
 			break;
 		}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A watchdog for calls into CUPTI: one that does not return in time is given up, with all of CUPTI. */
+/* A watchdog for calls into CUPTI: one that does not return in time is given up, with all of
+ * CUPTI. */
 #ifndef TL_TARGET_GUARD_H
 #define TL_TARGET_GUARD_H
 
@@ -12,7 +13,7 @@ struct guard {
 	uint32_t turn;		/* futex: something changed */
 	uint32_t stop;
 	const char *call;
-	void (*on_hang)(const char *call);	/* on the watchdog's thread, once, the last thing it does */
+	void (*on_hang)(const char *call);	/* by the watchdog's thread, its last act */
 	pthread_t thread;
 };
 

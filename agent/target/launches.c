@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CUPTI's callbacks around launches, on threads of the target: no lock, no allocation, no call of CUDA. */
+/* CUPTI's callbacks around launches, on threads of the target: no lock, no allocation, no call of
+ * CUDA. */
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
@@ -8,38 +9,40 @@
 
 #include "target.h"
 
-enum { TID_KEPT_NS = 10000000, SAMPLE_EVERY = 64, MAX_CBID = 1024, NOWHERE = 0xff };
+enum { TID_KEPT_NS = 10000000, SAMPLE_EVERY = 64, MAX_CBID = 1024, NO = 0xff /* nowhere */ };
 
-/* Which calls, and where in their arguments is what we tell. Numbers of calls are only appended by NVIDIA; one
- * that a CUPTI does not know is refused by it, and not missed. */
+/* Which calls, and where in their arguments is what we tell. Numbers of calls are only appended by
+ * NVIDIA; one that a CUPTI does not know is refused by it, and not missed. */
 static const struct call_row {
 	uint16_t cbid;
 	uint8_t domain, call, level;	/* level: from which on it is asked for */
 	uint8_t what_at, stream_at, bytes_at;
 	bool config;		/* the stream is in the struct that the first argument points to */
 } calls[] = {
-	{ 307, CUPTI_DRIVER, TL_CALL_KERNEL, TL_ORDER_KERNELS, 0, 40, NOWHERE, false },	/* cuLaunchKernel */
-	{ 442, CUPTI_DRIVER, TL_CALL_KERNEL, TL_ORDER_KERNELS, 0, 40, NOWHERE, false },	/* ... _ptsz */
-	{ 652, CUPTI_DRIVER, TL_CALL_KERNEL, TL_ORDER_KERNELS, 8, 32, NOWHERE, true },	/* cuLaunchKernelEx */
-	{ 653, CUPTI_DRIVER, TL_CALL_KERNEL, TL_ORDER_KERNELS, 8, 32, NOWHERE, true },
-	{ 477, CUPTI_DRIVER, TL_CALL_KERNEL, TL_ORDER_KERNELS, 0, 40, NOWHERE, false },	/* cooperative */
-	{ 478, CUPTI_DRIVER, TL_CALL_KERNEL, TL_ORDER_KERNELS, 0, 40, NOWHERE, false },
-	{ 514, CUPTI_DRIVER, TL_CALL_GRAPH, TL_ORDER_GRAPH, 0, 8, NOWHERE, false },	/* cuGraphLaunch */
-	{ 515, CUPTI_DRIVER, TL_CALL_GRAPH, TL_ORDER_GRAPH, 0, 8, NOWHERE, false },
-	{ 277, CUPTI_DRIVER, TL_CALL_COPY, TL_ORDER_GRAPH, NOWHERE, 24, 16, false },	/* cuMemcpyHtoDAsync */
-	{ 421, CUPTI_DRIVER, TL_CALL_COPY, TL_ORDER_GRAPH, NOWHERE, 24, 16, false },
-	{ 279, CUPTI_DRIVER, TL_CALL_COPY, TL_ORDER_GRAPH, NOWHERE, 24, 16, false },	/* cuMemcpyDtoHAsync */
-	{ 422, CUPTI_DRIVER, TL_CALL_COPY, TL_ORDER_GRAPH, NOWHERE, 24, 16, false },
-	/* What is launched while a stream is captured runs later, or never: such a window proves nothing. */
-	{ 539, CUPTI_DRIVER, 0, TL_ORDER_KERNELS, NOWHERE, NOWHERE, NOWHERE, false },	/* cuStreamBeginCapture_v2 */
-	{ 540, CUPTI_DRIVER, 0, TL_ORDER_KERNELS, NOWHERE, NOWHERE, NOWHERE, false },
-	/* The runtime's own: most nest a call of the driver, with the same correlation id, which comes first. */
-	{ 211, CUPTI_RUNTIME, TL_CALL_KERNEL, TL_ORDER_KERNELS, NOWHERE, 48, NOWHERE, false },
-	{ 214, CUPTI_RUNTIME, TL_CALL_KERNEL, TL_ORDER_KERNELS, NOWHERE, 48, NOWHERE, false },
-	{ 430, CUPTI_RUNTIME, TL_CALL_KERNEL, TL_ORDER_KERNELS, NOWHERE, 32, NOWHERE, true },
-	{ 431, CUPTI_RUNTIME, TL_CALL_KERNEL, TL_ORDER_KERNELS, NOWHERE, 32, NOWHERE, true },
-	{ 311, CUPTI_RUNTIME, TL_CALL_GRAPH, TL_ORDER_GRAPH, 0, 8, NOWHERE, false },
-	{ 312, CUPTI_RUNTIME, TL_CALL_GRAPH, TL_ORDER_GRAPH, 0, 8, NOWHERE, false },
+	{ 307, CUPTI_DRIVER, TL_CALL_KERNEL, TL_ORDER_KERNELS, 0, 40, NO, false }, /* LaunchKernel */
+	{ 442, CUPTI_DRIVER, TL_CALL_KERNEL, TL_ORDER_KERNELS, 0, 40, NO, false },	/* _ptsz */
+	{ 652, CUPTI_DRIVER, TL_CALL_KERNEL, TL_ORDER_KERNELS, 8, 32, NO, true },	/* ... Ex */
+	{ 653, CUPTI_DRIVER, TL_CALL_KERNEL, TL_ORDER_KERNELS, 8, 32, NO, true },
+	{ 477, CUPTI_DRIVER, TL_CALL_KERNEL, TL_ORDER_KERNELS, 0, 40, NO, false }, /* cooperative */
+	{ 478, CUPTI_DRIVER, TL_CALL_KERNEL, TL_ORDER_KERNELS, 0, 40, NO, false },
+	{ 514, CUPTI_DRIVER, TL_CALL_GRAPH, TL_ORDER_GRAPH, 0, 8, NO, false },	/* cuGraphLaunch */
+	{ 515, CUPTI_DRIVER, TL_CALL_GRAPH, TL_ORDER_GRAPH, 0, 8, NO, false },
+	{ 277, CUPTI_DRIVER, TL_CALL_COPY, TL_ORDER_GRAPH, NO, 24, 16, false },	/* HtoD */
+	{ 421, CUPTI_DRIVER, TL_CALL_COPY, TL_ORDER_GRAPH, NO, 24, 16, false },
+	{ 279, CUPTI_DRIVER, TL_CALL_COPY, TL_ORDER_GRAPH, NO, 24, 16, false },	/* DtoH */
+	{ 422, CUPTI_DRIVER, TL_CALL_COPY, TL_ORDER_GRAPH, NO, 24, 16, false },
+	/* What is launched while a stream is captured runs later, or never: such a window proves
+	 * nothing. */
+	{ 539, CUPTI_DRIVER, 0, TL_ORDER_KERNELS, NO, NO, NO, false },	/* cuStreamBeginCapture */
+	{ 540, CUPTI_DRIVER, 0, TL_ORDER_KERNELS, NO, NO, NO, false },
+	/* The runtime's own: most nest a call of the driver, with the same correlation id, which
+	 * comes first. */
+	{ 211, CUPTI_RUNTIME, TL_CALL_KERNEL, TL_ORDER_KERNELS, NO, 48, NO, false },
+	{ 214, CUPTI_RUNTIME, TL_CALL_KERNEL, TL_ORDER_KERNELS, NO, 48, NO, false },
+	{ 430, CUPTI_RUNTIME, TL_CALL_KERNEL, TL_ORDER_KERNELS, NO, 32, NO, true },
+	{ 431, CUPTI_RUNTIME, TL_CALL_KERNEL, TL_ORDER_KERNELS, NO, 32, NO, true },
+	{ 311, CUPTI_RUNTIME, TL_CALL_GRAPH, TL_ORDER_GRAPH, 0, 8, NO, false },
+	{ 312, CUPTI_RUNTIME, TL_CALL_GRAPH, TL_ORDER_GRAPH, 0, 8, NO, false },
 };
 enum { N_CALLS = sizeof(calls) / sizeof(calls[0]) };
 
@@ -49,13 +52,14 @@ static uint64_t word_at(const void *base, uint8_t at)
 {
 	uint64_t v;
 
-	if (at == NOWHERE || !base)
+	if (at == NO || !base)
 		return 0;
 	memcpy(&v, (const char *)base + at, sizeof(v));
 	return v;
 }
 
-/* gettid() is a system call. A thread's address can be taken by another one later, so it is asked again. */
+/* gettid() is a system call. A thread's address can be taken by another one later, so it is asked
+ * again. */
 static uint32_t tid_of(struct shard *s, uint64_t thread, uint64_t now)
 {
 	uint32_t tid;
@@ -74,7 +78,8 @@ static uint32_t tid_of(struct shard *s, uint64_t thread, uint64_t now)
 	return tid;
 }
 
-static void tell(const struct call_row *row, const struct cupti_call *c, struct shard *s, uint64_t thread)
+static void tell(const struct call_row *row, const struct cupti_call *c, struct shard *s,
+		 uint64_t thread)
 {
 	uint64_t now = now_ns(), began = c->data ? *c->data : 0;
 	const void *stream_in = c->params;
@@ -104,8 +109,8 @@ static void tell(const struct call_row *row, const struct cupti_call *c, struct 
 		ring_count(&target.ring.shared->callback_ns, (now_ns() - now) * SAMPLE_EVERY);
 }
 
-/* At the end of a call of CUDA, where NVIDIA wants it; the call is our own, so that no thread of the target
- * hangs with it, and none has to come by. */
+/* At the end of a call of CUDA, where NVIDIA wants it; the call is our own, so that no thread of
+ * the target hangs with it, and none has to come by. */
 static void detach(void)
 {
 	target.cupti.unsubscribe(target.subscriber);
@@ -113,7 +118,8 @@ static void detach(void)
 	__atomic_store_n(&target.detach_thread, 0, __ATOMIC_RELEASE);
 }
 
-static void on_call(uint32_t domain, uint32_t cbid, const struct cupti_call *c, struct shard *s, uint64_t thread)
+static void on_call(uint32_t domain, uint32_t cbid, const struct cupti_call *c, struct shard *s,
+		    uint64_t thread)
 {
 	uint8_t row;
 

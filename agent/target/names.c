@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernel names by address and by text. An address is a hint only: a module that is unloaded gives its memory to
- * the next one, so the text there is compared each time. */
+/* Kernel names by address and by text. An address is a hint only: a module that is unloaded gives
+ * its memory to the next one, so the text there is compared each time. */
 #include <string.h>
 
 #include "names.h"

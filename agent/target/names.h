@@ -20,7 +20,8 @@ struct names {
 
 void names__reset(struct names *n);
 
-/* The number of a name; ret_new: it was not known before, and is to be told. 0: the table is full. */
+/* The number of a name; ret_new: it was not known before, and is to be told. 0: the table is
+ * full. */
 uint32_t names__id(struct names *n, const char *name, bool *ret_new);
 void names__forget_last(struct names *n);	/* it could not be told */
 

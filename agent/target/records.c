@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CUPTI's records, checked, their times mapped, as events in the ring. CUPTI's callbacks only move buffers;
- * all else is done on our thread. */
+/* CUPTI's records, checked, their times mapped, as events in the ring. CUPTI's callbacks only move
+ * buffers; all else is done on our thread. */
 #include <errno.h>
 #include <string.h>
 
 #include "target.h"
 
 enum {
-	AHEAD_NS = 1000000,	/* a record may be so much younger than our clock: interpolated by CUPTI */
+	AHEAD_NS = 1000000,	/* a record may be so much younger than our clock */
 	MAX_AGE_S = 10,		/* ... and begin so long before its window */
 	TELL_CLOCK_NS = 500000000,
 	GOOD_PAIR_NS = 500, MAX_PAIR_NS = 50000,
@@ -88,8 +88,9 @@ static void put_span(struct tl_gpu_span *s, uint64_t start, uint64_t end, uint64
 		ring_count(&shared->n_bad, 1);
 		return;
 	}
-	s->hdr = (struct tl_hdr){ sizeof(*s), TL_GPU_SPAN, guess_start || guess_end ? TL_F_GUESS : 0, target.pid,
-				  0, from };
+	s->hdr = (struct tl_hdr){ sizeof(*s), TL_GPU_SPAN, 0, target.pid, 0, from };
+	if (guess_start || guess_end)
+		s->hdr.flags = TL_F_GUESS;
 	s->end_ns = to;
 	if (ring__put(&target.ring, s))
 		ring_count(&shared->n_records, 1);
@@ -98,7 +99,8 @@ static void put_span(struct tl_gpu_span *s, uint64_t start, uint64_t end, uint64
 /* false: there was no room for it, so nothing may refer to it. */
 static bool tell_name(uint32_t id, const char *name)
 {
-	struct tl_gpu_name e = { .hdr = { sizeof(e), TL_GPU_NAME, 0, target.pid, 0, now_ns() }, .id = id };
+	struct tl_gpu_name e = { .hdr = { sizeof(e), TL_GPU_NAME, 0, target.pid, 0, now_ns() },
+				 .id = id };
 
 	memcpy(e.name, target.names.text[id], sizeof(e.name));
 	if (strnlen(name, sizeof(e.name)) == sizeof(e.name))
@@ -122,7 +124,7 @@ static uint32_t name_id(const char *name)
 
 static void on_kernel(const struct cupti_kernel *k, uint64_t now)
 {
-	const struct cupti_kernel_graph *g = (const void *)k;	/* all that we serve are that long */
+	const struct cupti_kernel_graph *g = (const void *)k;	/* from 11.8 on */
 	struct tl_gpu_span s = {
 		.corr = k->corr, .device = k->device, .stream = k->stream, .name = name_id(k->name),
 		.graph = g->graph, .what = TL_SPAN_KERNEL,
@@ -211,7 +213,8 @@ static int walk(uint8_t *buf, size_t valid, uint64_t now)
 static void count_discarded(void)
 {
 	uint64_t bytes = __atomic_load_n(&target.buffers.discarded_bytes, __ATOMIC_RELAXED);
-	uint64_t n = (bytes - target.window.discarded_bytes) / (sizeof(struct cupti_kernel_graph) + 40);
+	uint64_t n =
+		(bytes - target.window.discarded_bytes) / (sizeof(struct cupti_kernel_graph) + 40);
 
 	if (bytes == target.window.discarded_bytes)
 		return;

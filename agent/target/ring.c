@@ -25,15 +25,16 @@ int ring__map(struct ring *r, int fd)
 
 	if (size < (off_t)sizeof(*shared))
 		return size < 0 ? -errno : -EINVAL;
-	/* A memfd that shrinks would kill the target by SIGBUS. Fails for plain files, and where it is done. */
+	/* A memfd that shrinks would kill the target by SIGBUS. Fails for plain files, and where it
+	 * is done. */
 	(void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK);
 	shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (shared == MAP_FAILED)
 		return -errno;
 	offset = shared->data_offset;
 	bytes = shared->data_bytes;
-	if (shared->magic != TL_RING_MAGIC || offset < sizeof(*shared) || offset % 8 || bytes < 4096 ||
-	    bytes & (bytes - 1) || offset + bytes > (uint64_t)size) {
+	if (shared->magic != TL_RING_MAGIC || offset < sizeof(*shared) || offset % 8 ||
+	    bytes < 4096 || bytes & (bytes - 1) || offset + bytes > (uint64_t)size) {
 		munmap(shared, size);
 		return -EINVAL;
 	}
@@ -50,7 +51,8 @@ void ring__unmap(struct ring *r)
 	uint32_t me = getpid();
 
 	if (r->shared) {
-		__atomic_compare_exchange_n(&r->shared->owner, &me, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+		__atomic_compare_exchange_n(&r->shared->owner, &me, 0, false, __ATOMIC_ACQ_REL,
+					    __ATOMIC_RELAXED);
 		munmap(r->shared, r->map_bytes);
 	}
 	*r = (struct ring){ 0 };
@@ -79,8 +81,8 @@ bool ring__put(struct ring *r, const void *event)
 			ring_count(&r->shared->n_dropped, 1);
 			return false;
 		}
-	} while (!__atomic_compare_exchange_n(&r->shared->head, &head, head + need, true, __ATOMIC_RELAXED,
-					      __ATOMIC_RELAXED));
+	} while (!__atomic_compare_exchange_n(&r->shared->head, &head, head + need, true,
+					      __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 	if (need != h->size) {
 		commit(r->data + at, to_end, TL_NONE, 0);
 		at = 0;

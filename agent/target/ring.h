@@ -19,7 +19,8 @@ struct ring {
 int ring__map(struct ring *r, int fd);
 void ring__unmap(struct ring *r);
 
-/* Copies an event (a struct that begins with tl_hdr), from any thread; never waits. false: no room, counted. */
+/* Copies an event (a struct that begins with tl_hdr), from any thread; never waits. false: no room,
+ * counted. */
 bool ring__put(struct ring *r, const void *event);
 
 /* Counters have one writer each, but the other process reads them; add: any thread. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The library's entry points and its thread, which follows the agent's orders until it is told to leave. */
+/* The library's entry points and its thread, which follows the agent's orders until it is told to
+ * leave. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -109,7 +110,8 @@ static int begin(uint32_t order)
 	if (err)
 		return err;
 	if (target.cupti.several)
-		target__say("the target has mapped more than one CUPTI: using %.80s", target.cupti.path);
+		target__say("the target has mapped more than one CUPTI: using %.80s",
+			    target.cupti.path);
 	else if (target.cupti.own)
 		target__say("the target had not mapped a CUPTI: using %.80s", target.cupti.path);
 	target__state(TL_RING_ACTIVE);
@@ -125,7 +127,8 @@ static int end(void)
 	return err;
 }
 
-/* Orders of one number are one order: a window that is full opens again when the agent says something new. */
+/* Orders of one number are one order: a window that is full opens again when the agent says
+ * something new. */
 static int follow(void)
 {
 	struct tl_ring *shared = target.ring.shared;
@@ -134,7 +137,8 @@ static int follow(void)
 	int err = 0;
 
 	while (!err) {
-		uint32_t order = __atomic_load_n(&shared->order, __ATOMIC_ACQUIRE), what = order & 0xff;
+		uint32_t order = __atomic_load_n(&shared->order, __ATOMIC_ACQUIRE),
+			 what = order & 0xff;
 
 		if (what == TL_ORDER_LEAVE || !agent_lives(shared, started_ns))
 			break;
@@ -152,7 +156,8 @@ static int follow(void)
 				if (!err)
 					target__say("window full: %llu records in %llu ms",
 						    (unsigned long long)target.window.n_records,
-						    (unsigned long long)(now_ns() - target.window.begin_ns) /
+						    (unsigned long long)(now_ns() -
+									 target.window.begin_ns) /
 							    1000000);
 			}
 		}
@@ -229,14 +234,15 @@ static void *run(void *ctx)
 
 /* ---- entry points ---- */
 
-/* A child has our memory, and none of our threads. It may be attached to by itself unless CUPTI is in a state
- * that belongs to its parent. */
+/* A child has our memory, and none of our threads. It may be attached to by itself unless CUPTI is
+ * in a state that belongs to its parent. */
 static void in_child(void)
 {
 	target.off = 1;
 	if (target.subscriber) {
 		target.dead = 1;
-		snprintf(target.dead_why, sizeof(target.dead_why), "forked while CUPTI was in use by its parent");
+		snprintf(target.dead_why, sizeof(target.dead_why),
+			 "forked while CUPTI was in use by its parent");
 	}
 	memset(target.shards, 0, sizeof(target.shards));
 	target.phase = PHASE_FREE;
@@ -289,8 +295,9 @@ static int start(int memfd)
 	return err;
 }
 
-/* memfd stays the caller's, and may be closed behind this. Returns 0, also if the ring says that the library
- * refuses; -EBUSY while a ring is served; another -errno if memfd is no such ring, or there is no thread. */
+/* memfd stays the caller's, and may be closed behind this. Returns 0, also if the ring says that
+ * the library refuses; -EBUSY while a ring is served; another -errno if memfd is no such ring, or
+ * there is no thread. */
 EXPORT int tokenlag_start(int memfd)
 {
 	uint32_t phase = PHASE_FREE;
@@ -298,8 +305,8 @@ EXPORT int tokenlag_start(int memfd)
 
 	if (__atomic_load_n(&target.dead, __ATOMIC_ACQUIRE)) {
 		err = refuse(memfd);
-	} else if (!__atomic_compare_exchange_n(&target.phase, &phase, PHASE_TAKEN, false, __ATOMIC_ACQ_REL,
-						__ATOMIC_RELAXED)) {
+	} else if (!__atomic_compare_exchange_n(&target.phase, &phase, PHASE_TAKEN, false,
+						__ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
 		err = -EBUSY;
 	} else {
 		err = start(memfd);
@@ -310,7 +317,8 @@ EXPORT int tokenlag_start(int memfd)
 	return err;
 }
 
-/* What libcuda calls when CUDA_INJECTION64_PATH names this library. Whatever happens, CUDA goes on. */
+/* What libcuda calls when CUDA_INJECTION64_PATH names this library. Whatever happens, CUDA goes
+ * on. */
 EXPORT int InitializeInjection(void)
 {
 	const char *number = getenv("TOKENLAG_RING_FD"), *path = getenv("TOKENLAG_RING");

@@ -17,7 +17,7 @@ enum { CALL_TIMEOUT_MS = 1500, SUBSCRIBE_TIMEOUT_MS = 60000 };
 
 enum phase { PHASE_FREE = 0, PHASE_TAKEN = 1 };		/* by a thread of ours */
 
-struct shard {			/* of threads of the target: no two threads write one cache line, if they can */
+struct shard {			/* of threads of the target, which rarely share one */
 	uint32_t n_inside;	/* callbacks */
 	uint32_t n_calls;
 	uint32_t tid;		/* of the thread `thread`, asked at tid_ns */
@@ -49,7 +49,7 @@ struct target {
 	uint32_t dead;		/* CUPTI hung or gave up: never again in this process */
 	char dead_why[128];
 	uint32_t fatal;		/* CUPTI says that it gave up */
-	uint64_t detach_thread;	/* ours, about to make a call at whose end CUPTI is let go; 0: not now */
+	uint64_t detach_thread;	/* ours, in a call at whose end CUPTI is let go */
 	uint32_t level;		/* enum tl_ring_order, as the callbacks see it */
 	uint32_t n_graphs;	/* graph launches seen */
 
@@ -68,7 +68,8 @@ extern struct target target;
 /* target.c */
 void target__say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void target__state(uint32_t state);	/* enum tl_ring_state */
-int target__call(const char *name, int result);	/* closes a guarded call; < 0: it failed or was given up */
+/* Closes a guarded call; < 0: it failed, or was given up (-ECANCELED). */
+int target__call(const char *name, int result);
 
 /* launches.c */
 void launches__on_callback(void *ctx, uint32_t domain, uint32_t cbid, const void *data);

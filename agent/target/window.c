@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Windows of records: what is switched on and off in CUPTI, in which order, and when one has to end. */
+/* Windows of records: what is switched on and off in CUPTI, in which order, and when one has to
+ * end. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +11,7 @@ enum {
 	DEFAULT_RECORDS = 200000, DEFAULT_WINDOW_MS = 2000, DEFAULT_FLUSH_MS = 100,
 	SETTLE_MS = 5, MAX_SETTLE = 20,		/* for buffers to come back when a window closes */
 	DRAIN_WAIT_MS = 1000, LOOK_MS = 300,
-	DEAD_LAUNCHES = 32, DEAD_NS = 1000000000,	/* so many launches, so long, and no record */
+	DEAD_LAUNCHES = 32, DEAD_NS = 1000000000,	/* so many, so long, no record */
 	BAD_RECORDS = 64,			/* ... and a tenth of the last ones */
 	PAIR_NS = 2000000,			/* a clock that is set is set between two pairs */
 };
@@ -32,7 +33,8 @@ static const uint32_t *kinds_of(uint32_t level, size_t *ret_n)
 
 /* ---- to become CUPTI's subscriber ---- */
 
-/* The subscription is a lock that only one tool has: nothing of another one's is touched before we have it. */
+/* The subscription is a lock that only one tool has: nothing of another one's is touched before we
+ * have it. */
 static int subscribe(void)
 {
 	struct cupti *c = &target.cupti;
@@ -82,7 +84,8 @@ static int attach(void)
 		target__say("no memory for CUPTI's buffers");
 		return err;
 	}
-	memset(target.seen, 0, sizeof(target.seen));	/* ids of a session before would hide these */
+	/* Ids of a session before would hide these. */
+	memset(target.seen, 0, sizeof(target.seen));
 	err = subscribe();
 	if (err)
 		return err;
@@ -91,7 +94,8 @@ static int attach(void)
 	if (err)
 		return err;
 	guard__enter(&target.guard, "cuptiEnableCallback", CALL_TIMEOUT_MS);
-	target.cupti.enable_callback(1, target.subscriber, CUPTI_STATE, CUPTI_FATAL_ERROR);	/* not in 11.8 */
+	/* 11.8 has no such domain: its refusal is not missed. */
+	target.cupti.enable_callback(1, target.subscriber, CUPTI_STATE, CUPTI_FATAL_ERROR);
 	return guard__leave(&target.guard) ? 0 : -ECANCELED;
 }
 
@@ -127,7 +131,8 @@ static int enable_kinds(uint32_t level)
 			return -ECANCELED;
 		if (ret && kinds[i] != CUPTI_MEMSET && kinds[i] != CUPTI_OVERHEAD) {
 			target.ring.shared->error = ret;
-			target__say("CUPTI refused records of kind %u with error %d", kinds[i], ret);
+			target__say("CUPTI refused records of kind %u with error %d", kinds[i],
+				    ret);
 			disable_kinds(level);
 			return -EIO;
 		}
@@ -135,7 +140,8 @@ static int enable_kinds(uint32_t level)
 	return 0;
 }
 
-/* Silence is not idleness: some CUPTIs collect nothing after an empty session, and report success. */
+/* Silence is not idleness: some CUPTIs collect nothing after an empty session, and report
+ * success. */
 static int judge(uint64_t now)
 {
 	struct window *w = &target.window;
@@ -146,8 +152,10 @@ static int judge(uint64_t now)
 	if (launches && !w->first_launch_ns)
 		w->first_launch_ns = now;
 	if (launches >= DEAD_LAUNCHES && !w->n_device && !w->n_bad &&
-	    !__atomic_load_n(&w->n_captures, __ATOMIC_RELAXED) && now - w->first_launch_ns >= DEAD_NS) {
-		target__say("collection is dead: %llu launches gave no record", (unsigned long long)launches);
+	    !__atomic_load_n(&w->n_captures, __ATOMIC_RELAXED) &&
+	    now - w->first_launch_ns >= DEAD_NS) {
+		target__say("collection is dead: %llu launches gave no record",
+			    (unsigned long long)launches);
 		return -ENODATA;
 	}
 	bad = w->n_bad - w->judged_bad;
@@ -161,16 +169,18 @@ static int judge(uint64_t now)
 		w->judged_bad = w->n_bad;
 		w->judged_records = w->n_records;
 	}
-	if (target.cupti.version < CUPTI_12_6 && __atomic_load_n(&target.n_graphs, __ATOMIC_RELAXED)) {
-		target__say("CUDA graphs with a CUPTI older than 12.6 (API version %u) are not safe to attach to",
-			    target.cupti.version);
+	if (target.cupti.version < CUPTI_12_6 &&
+	    __atomic_load_n(&target.n_graphs, __ATOMIC_RELAXED)) {
+		target__say(
+			"CUDA graphs with a CUPTI older than 12.6 (%u) are not safe to attach to",
+			target.cupti.version);
 		return -ENOTSUP;
 	}
 	return 0;
 }
 
-/* Before 12.6, records of graphs that were made before we came have crashed targets: see whether there are any,
- * by callbacks alone. */
+/* Before 12.6, records of graphs that were made before we came have crashed targets: see whether
+ * there are any, by callbacks alone. */
 static int look_for_graphs(void)
 {
 	int err = 0;
@@ -257,7 +267,8 @@ int window__tick(void)
 	return w->n_records >= max_records || now - w->begin_ns >= max_ms * 1000000;
 }
 
-/* Off first, then what is left: whole buffers by themselves, at last those with work that is not done. */
+/* Off first, then what is left: whole buffers by themselves, at last those with work that is not
+ * done. */
 static int collect_rest(void)
 {
 	int err = flush(0);
@@ -313,8 +324,9 @@ int window__end(void)
 static int detach_in_exit(void)
 {
 	bool simulated;
-	int err = GUARDED("cuptiEnableCallback", target.cupti.enable_callback(1, target.subscriber, CUPTI_DRIVER,
-									      CUPTI_TOUCH));
+	int err = GUARDED(
+		"cuptiEnableCallback",
+		target.cupti.enable_callback(1, target.subscriber, CUPTI_DRIVER, CUPTI_TOUCH));
 
 	if (err)
 		return err;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What libtokenlag.so costs in its target, on the simulated CUDA: ns of a thread that launches, beside a client of
- * CUPTI that throws all away; and ns of our own thread per record. Runs from the root of the tree. */
+/* What libtokenlag.so costs in its target, on the simulated CUDA: ns of a thread that launches,
+ * beside a client of CUPTI that throws all away; and ns of our own thread per record. Runs from the
+ * root of the tree. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,8 +26,9 @@ static struct {
 		       void (*)(void *, uint32_t, uint8_t *, size_t, size_t));
 	int (*enable)(uint32_t), (*disable)(uint32_t), (*flush)(uint32_t);
 } cupti;
-static const uint32_t kinds[] = { 10, 1, 2, 17 };	/* kernels, copies, memsets, CUPTI's overhead */
-static const uint32_t calls[] = { 307, 514, 279 };	/* cuLaunchKernel, cuGraphLaunch, cuMemcpyDtoHAsync */
+/* Kernels, copies, memsets, CUPTI's overhead; cuLaunchKernel, cuGraphLaunch, cuMemcpyDtoHAsync. */
+static const uint32_t kinds[] = { 10, 1, 2, 17 };
+static const uint32_t calls[] = { 307, 514, 279 };
 static uint8_t waste[1 << 20] __attribute__((aligned(4096)));
 static void *subscriber;
 
@@ -68,10 +70,14 @@ static void waster_end(void)
 
 static void load_cupti(void)
 {
-	static const struct { const char *name; void *at; } rows[] = {
-		{ "cuptiSubscribe", &cupti.subscribe }, { "cuptiUnsubscribe", &cupti.unsubscribe },
-		{ "cuptiEnableCallback", &cupti.callback }, { "cuptiActivityEnable", &cupti.enable },
-		{ "cuptiActivityRegisterCallbacks", &cupti.buffers }, { "cuptiActivityDisable", &cupti.disable },
+	static const struct { const char *name; void *at;
+	} rows[] = {
+		{ "cuptiSubscribe", &cupti.subscribe },
+		{ "cuptiUnsubscribe", &cupti.unsubscribe },
+		{ "cuptiEnableCallback", &cupti.callback },
+		{ "cuptiActivityEnable", &cupti.enable },
+		{ "cuptiActivityRegisterCallbacks", &cupti.buffers },
+		{ "cuptiActivityDisable", &cupti.disable },
 		{ "cuptiActivityFlushAll", &cupti.flush },
 	};
 
@@ -84,7 +90,8 @@ static void load_cupti(void)
 
 /* ---- measuring ---- */
 enum who { NOBODY, WASTER, OURS, N_WHO };
-static double launch_ns[N_WHO][ROUNDS], graph_ns[N_WHO][ROUNDS], record_ns[ROUNDS], callback_ns[ROUNDS];
+static double launch_ns[N_WHO][ROUNDS], graph_ns[N_WHO][ROUNDS], record_ns[ROUNDS],
+	callback_ns[ROUNDS];
 
 /* CPU time of this thread: others on this machine do not count. */
 static uint64_t cpu_ns(void)
@@ -127,8 +134,8 @@ static void measure_ours(int round)
 	record_ns[round] = (double)a.ring->record_ns / (a.ring->n_records + 1);
 	callback_ns[round] = (double)a.ring->callback_ns / (a.ring->n_launches + 1);
 	if (a.ring->n_dropped || a.ring->n_bad)
-		printf("  (%" PRIu64 " records dropped, %" PRIu64 " bad)\n", (uint64_t)a.ring->n_dropped,
-		       (uint64_t)a.ring->n_bad);
+		printf("  (%" PRIu64 " records dropped, %" PRIu64 " bad)\n",
+		       (uint64_t)a.ring->n_dropped, (uint64_t)a.ring->n_bad);
 	sim_sleep_until(sim_now() + 20000000);	/* its thread ends */
 	agent__stop_reader(&a);
 	agent__close(&a);
@@ -149,7 +156,8 @@ static double median(double *v)
 
 int main(void)
 {
-	static const char *const names[] = { "sim/libcuda.so.1", "sim/libcupti.so.13", "libtokenlag.so" };
+	static const char *const names[] = { "sim/libcuda.so.1", "sim/libcupti.so.13",
+					     "libtokenlag.so" };
 	const char *build = getenv("B") ? getenv("B") : "build";
 	double launch[N_WHO], graph[N_WHO];
 	void *s;
@@ -172,13 +180,17 @@ int main(void)
 		launch[who] = median(launch_ns[who]);
 		graph[who] = median(graph_ns[who]);
 	}
-	printf("simulated, medians of %d rounds      nobody  a client that      ours   ours - client   target\n"
-	       "                                     attached  does nothing\n", ROUNDS);
-	printf("ns per cuLaunchKernel                %8.0f %14.0f %9.0f %15.0f   <= 300\n", launch[NOBODY],
-	       launch[WASTER], launch[OURS], launch[OURS] - launch[WASTER]);
-	printf("ns per cuGraphLaunch of %d kernels %10.0f %14.0f %9.0f %15.0f   <= 300\n", GRAPH_NODES,
-	       graph[NOBODY], graph[WASTER], graph[OURS], graph[OURS] - graph[WASTER]);
-	printf("ns per launch, as the library says itself (EXIT only)   %.0f\n", median(callback_ns));
-	printf("ns per record, on the library's own thread              %.0f   <= 150\n", median(record_ns));
+	printf("simulated, medians of %d rounds      nobody  a client that      ours   ours - "
+	       "client   target\n"
+	       "                                     attached  does nothing\n",
+	       ROUNDS);
+	printf("ns per cuLaunchKernel                %8.0f %14.0f %9.0f %15.0f   <= 300\n",
+	       launch[NOBODY], launch[WASTER], launch[OURS], launch[OURS] - launch[WASTER]);
+	printf("ns per cuGraphLaunch of %d kernels %10.0f %14.0f %9.0f %15.0f   <= 300\n",
+	       GRAPH_NODES, graph[NOBODY], graph[WASTER], graph[OURS], graph[OURS] - graph[WASTER]);
+	printf("ns per launch, as the library says itself (EXIT only)   %.0f\n",
+	       median(callback_ns));
+	printf("ns per record, on the library's own thread              %.0f   <= 150\n",
+	       median(record_ns));
 	return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libtokenlag.so in a process of the simulation, one case per run: in_target CASE [NAME=VALUE...]. Prints what
- * came of it as name=value; ends with 1 if spans or launches differ from the truth. */
+/* libtokenlag.so in a process of the simulation, one case per run: in_target CASE [NAME=VALUE...].
+ * Prints what came of it as name=value; ends with 1 if spans or launches differ from the truth. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -85,7 +85,8 @@ static void inject(const char *how)
 {
 	char text_of_fd[32];
 
-	snprintf(text_of_fd, sizeof(text_of_fd), strcmp(how, "fd") ? "/proc/self/fd/%d" : "%d", agent.memfd);
+	snprintf(text_of_fd, sizeof(text_of_fd), strcmp(how, "fd") ? "/proc/self/fd/%d" : "%d",
+		 agent.memfd);
 	setenv(strcmp(how, "fd") ? "TOKENLAG_RING" : "TOKENLAG_RING_FD", text_of_fd, 1);
 	setenv("CUDA_INJECTION64_PATH", text("library", "build/libtokenlag.so"), 1);
 }
@@ -105,7 +106,8 @@ static void open_all(void)
 		inject(text("inject", NULL));
 	if (number("cuda", 1))
 		target_load_cuda(text("libcuda", "build/sim/libcuda.so.1"),
-				 number("own", 0) ? NULL : text("libcupti", "build/sim/libcupti.so.13"));
+				 number("own", 0) ? NULL
+						  : text("libcupti", "build/sim/libcupti.so.13"));
 	if (text("also", NULL))
 		target_symbol(text("also", NULL), "cuptiGetVersion");
 	if (text("map", NULL))
@@ -126,16 +128,17 @@ static void print_end(void)
 	const struct tl_ring *r = agent.ring;
 
 	printf("state=%u why=%s|\n", r->state, r->why);
-	printf("records=%" PRIu64 " bad=%" PRIu64 " dropped=%" PRIu64 " cupti_dropped=%" PRIu64 "\n",
+	printf("records=%" PRIu64 " bad=%" PRIu64 " dropped=%" PRIu64 " cupti_dropped=%" PRIu64
+	       "\n",
 	       (uint64_t)r->n_records, (uint64_t)r->n_bad, (uint64_t)r->n_dropped,
 	       (uint64_t)r->n_cupti_dropped);
-	printf("version=%u simulated=%u error=%u threads=%d overhead_ns=%" PRIu64 "\n", r->cupti_version,
-	       r->simulated, r->error, n_threads(), (uint64_t)r->overhead_ns);
+	printf("version=%u simulated=%u error=%u threads=%d overhead_ns=%" PRIu64 "\n",
+	       r->cupti_version, r->simulated, r->error, n_threads(), (uint64_t)r->overhead_ns);
 	printf("names=%" PRIu64 " clocks=%" PRIu64 " unknown=%" PRIu64 " bad_events=%" PRIu64 "\n",
 	       agent.n_names, agent.n_clocks, agent.n_unknown, agent.n_bad_events);
 	if (r->n_records && r->n_launches)
-		printf("ns_per_record=%.0f ns_per_launch=%.0f\n", (double)r->record_ns / r->n_records,
-		       (double)r->callback_ns / r->n_launches);
+		printf("ns_per_record=%.0f ns_per_launch=%.0f\n",
+		       (double)r->record_ns / r->n_records, (double)r->callback_ns / r->n_launches);
 }
 
 /* The target goes on meanwhile. */
@@ -202,12 +205,14 @@ static int compare(struct facts *truth, struct facts *spans)
 			d = off(t->end_ns, s->end_ns);
 		if (d > worst)
 			worst = d;
-		differ += t->what != s->what || t->graph != (s->what == TL_SPAN_MEMCPY ? t->graph : s->graph) ||
+		differ += t->what != s->what ||
+			  t->graph != (s->what == TL_SPAN_MEMCPY ? t->graph : s->graph) ||
 			  t->name != s->name;
 		i++, k++;
 	}
-	printf("truth=%zu spans=%zu missing=%" PRIu64 " more=%" PRIu64 " differ=%" PRIu64 " worst_ns=%" PRIu64
-	       "\n", truth->n, spans->n, missing, more, differ, worst);
+	printf("truth=%zu spans=%zu missing=%" PRIu64 " more=%" PRIu64 " differ=%" PRIu64
+	       " worst_ns=%" PRIu64 "\n",
+	       truth->n, spans->n, missing, more, differ, worst);
 	return missing || more || differ || worst > number("worst_ns", 5000);
 }
 
@@ -369,7 +374,8 @@ static uint64_t memory_kib(void)
 /* Very many records in one window: as many come out, and no memory is taken for them. */
 static int case_soak(void)
 {
-	uint64_t steps = number("n", 1000000) / STEP_RECORDS, rate = number("rate", 200000), begin, before;
+	uint64_t steps = number("n", 1000000) / STEP_RECORDS, rate = number("rate", 200000), begin,
+		 before;
 
 	if (start(agent.memfd))
 		return 1;
@@ -382,8 +388,8 @@ static int case_soak(void)
 	before = memory_kib();
 	begin = sim_now();
 	load__paced(&load, steps - steps / 10, rate / STEP_RECORDS);
-	printf("s=%.1f kib=%" PRIu64 " grown=%" PRId64 "\n", (double)(sim_now() - begin) / 1e9, before,
-	       (int64_t)(memory_kib() - before));
+	printf("s=%.1f kib=%" PRIu64 " grown=%" PRId64 "\n", (double)(sim_now() - begin) / 1e9,
+	       before, (int64_t)(memory_kib() - before));
 	order(TL_ORDER_IDLE);
 	agent__wait(&agent, TL_RING_IDLE, 5000);
 	leave();
@@ -484,7 +490,8 @@ static int case_fork(void)
 			load.record = false;
 			for (int k = 0; k < 10; k++)	/* CUDA itself refuses it in a child */
 				cuda.graph_launch(load.exec, load.stream);
-			_exit(agent.ring->n_launches != head || start(agent.memfd) != -EBUSY || n_threads());
+			_exit(agent.ring->n_launches != head || start(agent.memfd) != -EBUSY ||
+			      n_threads());
 		}
 		wait(&status);
 		again |= status;

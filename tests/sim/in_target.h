@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A process that uses the simulated CUDA, with libtokenlag.so in it and the ring's other end at hand. */
+/* A process that uses the simulated CUDA, with libtokenlag.so in it and the ring's other end at
+ * hand. */
 #ifndef TL_SIM_IN_TARGET_H
 #define TL_SIM_IN_TARGET_H
 
@@ -11,7 +12,7 @@
 #include "tl_event.h"
 #include "tl_ring.h"
 
-struct fact {			/* a piece of work: as the simulation did it, or as a span tells it */
+struct fact {			/* a piece of work, as it was done, or as a span tells it */
 	uint32_t corr, what;	/* enum tl_gpu_span_what */
 	uint64_t start_ns, end_ns;
 	uint32_t graph, name;	/* name: hash of its text */
@@ -28,8 +29,8 @@ struct cuda {			/* the driver API, by name as everybody gets it */
 	int (*stream_create)(void **, unsigned int);
 	int (*stream_synchronize)(void *);
 	int (*get_function)(void **, void *, const char *);
-	int (*launch)(void *f, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t shmem,
-		      void *stream, void **args, void **extra);
+	int (*launch)(void *f, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t,
+		      uint32_t shmem, void *stream, void **args, void **extra);
 	int (*begin_capture)(void *stream, int mode);
 	int (*end_capture)(void *stream, void **graph);
 	int (*instantiate)(void **exec, void *graph, unsigned long long flags);

@@ -83,8 +83,10 @@ static void *kernel_args[2] = { &kernel_ns, NULL };
 
 static void on_work(void *ctx, const struct sim_work *w)
 {
-	static const uint32_t whats[] = { [SIM_KERNEL] = TL_SPAN_KERNEL, [SIM_GRAPH] = TL_SPAN_GRAPH,
-					  [SIM_MEMCPY] = TL_SPAN_MEMCPY, [SIM_MEMSET] = TL_SPAN_MEMSET,
+	static const uint32_t whats[] = { [SIM_KERNEL] = TL_SPAN_KERNEL,
+					  [SIM_GRAPH] = TL_SPAN_GRAPH,
+					  [SIM_MEMCPY] = TL_SPAN_MEMCPY,
+					  [SIM_MEMSET] = TL_SPAN_MEMSET,
 					  [SIM_SYNC] = 0 };
 	struct load *l = ctx;
 	struct fact x = { w->corr, whats[w->kind], w->start_ns, w->end_ns, w->graph,
@@ -123,10 +125,11 @@ void load__open(struct load *l)
 	if (cuda.stream_create(&l->stream, 0) || cuda.alloc(&l->logits, 4096))
 		fail("cuStreamCreate");
 	for (int i = 0; i < EAGER; i++) {	/* one of them longer than an event keeps */
-		snprintf(name, sizeof(name), "_Z%dkernel_%d_%.*s", i, i, i == 8 ? 200 : i,
-			 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-			 "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
-			 "cccccccccccccccccccccccccccccccccccc");
+		snprintf(
+			name, sizeof(name), "_Z%dkernel_%d_%.*s", i, i, i == 8 ? 200 : i,
+			"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+			"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+			"cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc");
 		if (cuda.get_function(&l->kernels[i], (void *)1, name))
 			fail("cuModuleGetFunction");
 	}
@@ -200,8 +203,9 @@ static void on_event(struct agent *a, const struct tl_hdr *h)
 	case TL_GPU_SPAN:
 		a->n_spans += s->what != TL_SPAN_OVERHEAD;
 		if (s->what != TL_SPAN_OVERHEAD && !a->count_only)
-			facts__add(&a->spans, &(struct fact){ s->corr, s->what, h->ts_ns, s->end_ns, s->graph,
-							      s->name <= 8192 ? a->names[s->name] : 0 });
+			facts__add(&a->spans,
+				   &(struct fact){ s->corr, s->what, h->ts_ns, s->end_ns, s->graph,
+						   s->name <= 8192 ? a->names[s->name] : 0 });
 		break;
 	case TL_GPU_NAME:
 		a->n_names++;

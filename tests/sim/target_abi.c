@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compiles only if what libtokenlag.so takes for CUPTI's interface is what NVIDIA's headers say; never run. */
+/* Compiles only if what libtokenlag.so takes for CUPTI's interface is what NVIDIA's headers say;
+ * never run. */
 #include <cuda.h>
 #include <cupti.h>
 
@@ -7,7 +8,7 @@
 
 #define SAME(theirs, field, ours, name)                                             \
 	_Static_assert(offsetof(theirs, field) == offsetof(struct ours, name) && \
-		       sizeof(((theirs *)0)->field) == sizeof(((struct ours *)0)->name), #theirs "." #field)
+		       sizeof(((theirs *)0)->field) == sizeof(((struct ours *)0)->name), #theirs)
 #define NUMBER(theirs, ours) _Static_assert((int)(theirs) == (int)(ours), #theirs)
 #define FITS(theirs, ours) _Static_assert(sizeof(theirs) >= sizeof(struct ours), #theirs)
 
@@ -76,7 +77,8 @@ SAME(CUpti_SubscriberParams, structSize, cupti_subscriber_params, size);
 SAME(CUpti_SubscriberParams, subscriberName, cupti_subscriber_params, name);
 SAME(CUpti_SubscriberParams, oldSubscriberName, cupti_subscriber_params, old_name);
 SAME(CUpti_SubscriberParams, oldSubscriberSize, cupti_subscriber_params, old_name_size);
-_Static_assert(CUpti_SubscriberParams_STRUCT_SIZE == sizeof(struct cupti_subscriber_params), "params");
+_Static_assert(CUpti_SubscriberParams_STRUCT_SIZE == sizeof(struct cupti_subscriber_params),
+	       "params");
 NUMBER(CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN, CUPTI_NAME_MIN);
 #endif
 

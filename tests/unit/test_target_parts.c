@@ -17,7 +17,7 @@
 
 enum { REAL0 = 1000000000 };	/* CLOCK_REALTIME when CLOCK_MONOTONIC was 0, here */
 
-struct world {			/* a clock that runs faster by ppm, and is set by step_ns at step_at_ns */
+struct world {			/* a clock faster by ppm, and set by step_ns at step_at_ns */
 	const char *name;
 	int64_t ppm, step_ns;
 	uint64_t step_at_ns;
@@ -65,11 +65,13 @@ static void test_clocks__cases(void **state)
 
 			n_guesses += guess;
 			if (off > 2500 && !guess)
-				fail_msg("%s: %ju is taken for %ju", w->name, (uintmax_t)t, (uintmax_t)got);
+				fail_msg("%s: %ju is taken for %ju", w->name, (uintmax_t)t,
+					 (uintmax_t)got);
 		}
 		/* Only what is near the step can be meant twice. */
-		assert_true(n_guesses * 99991ull <= (w->step_ns < 0 ? 2 * (uint64_t)-w->step_ns : 0) +
-							    (w->step_ns ? 3 * 2000000 : 0));
+		assert_true(n_guesses * 99991ull <=
+			    (w->step_ns < 0 ? 2 * (uint64_t)-w->step_ns : 0) +
+				    (w->step_ns ? 3 * 2000000 : 0));
 	}
 }
 
@@ -162,7 +164,8 @@ static void test_names__long_and_many(void **state)
 	longer[300] = 'y';		/* differs behind what is kept */
 	assert_int_equal(names__id(&n, longer, &new), 1);
 	for (int i = 0; i < MAX_NAMES; i++) {
-		snprintf(text[i], sizeof(text[i]), "_ZN2at6native29vectorized_elementwise_kernel%d", i);
+		snprintf(text[i], sizeof(text[i]), "_ZN2at6native29vectorized_elementwise_kernel%d",
+			 i);
 		assert_int_equal(names__id(&n, text[i], &new), i < MAX_NAMES - 1 ? i + 2 : 0);
 	}
 	for (int i = 0; i < MAX_NAMES - 1; i++) {
@@ -192,7 +195,7 @@ static void test_buffers__run_out_and_come_back(void **state)
 	assert_int_equal(b.discarded_bytes, 1234);
 	assert_int_equal(b.n_asked, MAX_BUFFERS + 1);
 	assert_null(buffers__next(&b, &valid));
-	assert_int_equal(buffers__open(&b), 0);		/* CUPTI has them: nothing happens to them */
+	assert_int_equal(buffers__open(&b), 0);	/* CUPTI's stay as they are */
 	assert_int_equal(taken[9][17], 9);
 	for (int round = 0; round < 3; round++)
 		for (int i = 0; i < MAX_BUFFERS; i++) {
@@ -288,7 +291,8 @@ static void test_ring__has_one_owner(void **state)
 	close(fd);
 }
 
-/* Takes all that is there, as the agent does; returns the number of events, and adds up what they hold. */
+/* Takes all that is there, as the agent does; returns the number of events, and adds up what they
+ * hold. */
 static uint64_t take(struct ring *r, uint64_t *sum)
 {
 	uint64_t n = 0;
@@ -347,7 +351,7 @@ static void test_ring__wraps_and_fills(void **state)
 	assert_int_equal(got_n, put_n);
 	assert_int_equal(got_sum, put_sum);
 	assert_int_equal(r.shared->head, r.shared->tail);
-	r.shared->tail = r.shared->head + 8;	/* an agent gone mad: nothing is written, nothing breaks */
+	r.shared->tail = r.shared->head + 8;	/* an agent gone mad */
 	assert_false(put(&r, 64, 1));
 	r.shared->tail = 1ull << 63;
 	assert_false(put(&r, 64, 1));
