@@ -349,7 +349,9 @@ static int do_run(void *arg)
 	return 0;
 }
 
-static void test_run__is_part_of_the_cpu_time(void **state)
+/* Of the time between two looks at the clock: of CPU time it may be more, where the kernel takes interrupts
+ * out of that, and on an emulated machine these are long. */
+static void test_run__is_part_of_the_time(void **state)
 {
 	struct truth *t = new_truth();
 	pid_t pid;
@@ -364,7 +366,8 @@ static void test_run__is_part_of_the_cpu_time(void **state)
 		if (s->since_ns + MS >= t->notes[0].before_ns && s->hdr.ts_ns <= t->notes[0].after_ns)
 			sum += length(s);
 	}
-	assert_true(sum > 0 && sum <= t->cpu_ns + t->cpu_ns / 20 + 2 * MS);
+	assert_true(sum > 0);
+	assert_true(sum <= t->notes[0].after_ns - t->notes[0].before_ns + MS);
 	watch_close(w);
 }
 
@@ -375,7 +378,7 @@ int main(void)
 		cmocka_unit_test(test_sleep__says_what_for_and_who_ended_it),
 		cmocka_unit_test(test_sleep__of_other_threads_is_not_told),
 		cmocka_unit_test(test_sleep__that_timeouts_cut_has_one_cause),
-		cmocka_unit_test(test_run__is_part_of_the_cpu_time),
+		cmocka_unit_test(test_run__is_part_of_the_time),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
