@@ -13,7 +13,7 @@ enum {
 	PATIENCE = 32,		/* steps until a request that nobody else counts is given up ... */
 	GRACE_NS = 1000000000,	/* ... if it is so old: it takes ms from the socket to the scheduler */
 	ARRIVAL_RACE_NS = 5000000,
-	ON_THE_WAY_NS = 200000000,	/* a request may take so long from the socket to the scheduler */
+	ON_THE_WAY_NS = 20000000,	/* a request may take so long from the socket to the scheduler */
 };
 
 int vslots_push(struct vslots *v, uint32_t slot)
@@ -399,16 +399,15 @@ static void pass_strangers(struct vsched *s, const struct vseq *seqs, const stru
 
 	if (!in->has_queues)
 		return;
-	/* At most so many: some may be of those that are on their way, or have been aborted since. Where nobody
-	 * waits there is no queue, and nothing keeps them on their way. */
-	if (!s->has_strangers && !in->waiting && in->begin_ns < in->end_ns)
-		surely_ns = in->begin_ns;
+	if (!s->has_strangers) {	/* of the first message the begin is not known */
+		known = count_waiting(s, seqs, in->begin_ns < in->end_ns ? in->begin_ns : surely_ns);
+		if (in->running + in->waiting > s->running.n + s->waiting.n && there > known)
+			s->strangers = there - known;
+		s->has_strangers = true;
+	}
 	known = count_waiting(s, seqs, surely_ns);
-	n = there > known ? there - known : 0;
-	if (!s->has_strangers && in->running + in->waiting <= s->running.n + s->waiting.n)
-		n = 0;		/* all who are there are known */
-	s->strangers = s->has_strangers && s->strangers < n ? s->strangers : n;
-	s->has_strangers = true;
+	if (s->strangers > (there > known ? there - known : 0))
+		s->strangers = there > known ? there - known : 0;	/* some were aborted */
 	if (!s->strangers)
 		return;
 	for (size_t i = 0; i < s->waiting.n; i++)
@@ -423,9 +422,6 @@ static void pass_strangers(struct vsched *s, const struct vseq *seqs, const stru
 	s->strangers -= n;
 	*n_new -= n;
 	s->has_hits &= !n;
-	for (size_t i = 0; i < in->n_rows; i++)
-		if (is_first_row(seqs, &in->rows[i]))
-			s->strangers = 0;	/* all who were ahead of it have been taken on */
 }
 
 /* Who is in the step: the running ones, and those that the counters say were taken on. */
