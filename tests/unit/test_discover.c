@@ -14,6 +14,22 @@ static const struct found *find(const struct discovery *d, pid_t pid)
 	return NULL;
 }
 
+/* Until it runs another program, a child that was forked is one of ours. */
+static void wait_until_it_runs(pid_t pid, const char *exe)
+{
+	char link[64], runs[512];
+	ssize_t n = 0;
+
+	snprintf(link, sizeof(link), "/proc/%d/exe", pid);
+	for (int i = 0; i < 10000; i++) {
+		n = readlink(link, runs, sizeof(runs) - 1);
+		if (n > 0 && strncmp(runs, exe, (size_t)n) == 0)
+			return;
+		usleep(1000);
+	}
+	fail_msg("%s does not run", exe);
+}
+
 static void test_discover__finds_children(void **state)
 {
 	const char *exe = copy_file("/bin/sleep", "ollama");
@@ -29,6 +45,7 @@ static void test_discover__finds_children(void **state)
 		execl(exe, "ollama", "infinity", NULL);
 		_exit(1);
 	}
+	wait_until_it_runs(ollama, exe);
 	assert_int_equal(discover(&d), 0);
 	assert_true(d.n >= 3);		/* this program is one as well */
 	f = find(&d, a);
