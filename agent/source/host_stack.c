@@ -21,11 +21,13 @@ enum {
 	MAX_PYTHON_TRIES = 8,	/* to find an interpreter in a process */
 };
 static const uint64_t python_gap_ns = 40000000;	/* between two looks at the frames of one run */
+static const uint64_t sample_ns = 10000000, max_pause_ns = 50000000;	/* between samples; inside of one collection */
 static const uint64_t python_try_gap_ns = 300000000;
 
 struct code {
 	uint16_t code, n;
 	char frame[64];
+	uint64_t first_ns, last_ns;	/* samples */
 };
 struct run {			/* of one thread */
 	uint64_t since_ns, end_ns;	/* end 0: under way */
@@ -213,20 +215,37 @@ static void add_python(struct host *h, struct process *p, const struct tl_raw_st
 
 /* ---- runs ---- */
 
-static void count(struct run *r, const struct code *c)
+/* What says by its nature what was wrong is told with its times: a thread that never sleeps does much else. */
+static bool is_episode(const struct run *r, const struct code *c)
+{
+	return (c->code == TL_CODE_GC || c->code == TL_CODE_COMPILE || c->code == TL_CODE_GRAMMAR ||
+		c->code == TL_CODE_METRICS) && c->n >= 3 && 4u * c->n < 3u * r->n;
+}
+
+static bool is_like(const struct code *a, const struct code *c, uint64_t ts_ns)
+{
+	if (a->code != c->code)
+		return false;
+	if (c->code == TL_CODE_GC)
+		return ts_ns < a->last_ns + max_pause_ns;
+	/* One name stands for all of a kind that has a meaning of its own. */
+	return c->code != TL_CODE_OTHER || !strcmp(a->frame, c->frame);
+}
+
+static void count(struct run *r, const struct code *c, uint64_t ts_ns)
 {
 	size_t i = 0;
 
 	r->n++;
-	/* One name stands for all of a kind that has a meaning of its own. */
-	while (i < r->n_codes && (r->codes[i].code != c->code ||
-				  (c->code == TL_CODE_OTHER && strcmp(r->codes[i].frame, c->frame))))
+	while (i < r->n_codes && !is_like(&r->codes[i], c, ts_ns))
 		i++;
 	if (i == MAX_CODES)
 		return;
 	if (i == r->n_codes)
 		r->codes[r->n_codes++] = *c;
-	r->codes[i].n++;
+	if (!r->codes[i].n++)
+		r->codes[i].first_ns = ts_ns;
+	r->codes[i].last_ns = ts_ns;
 }
 
 /* Samples that say nothing do not count, if others do. */
@@ -248,6 +267,7 @@ static int tell(struct host *h, const struct tl_raw_stack *end, const struct emi
 {
 	struct run *at = map__get(h->runs, end->hdr.tid), r;
 	struct thread *t;
+	uint16_t n_alone = 0;
 	int err = 0;
 
 	if (!at)
@@ -258,14 +278,22 @@ static int tell(struct host *h, const struct tl_raw_stack *end, const struct emi
 	at->end_ns = end->hdr.ts_ns;
 	drop_nameless(&r);
 	t = host_thread(h, end->hdr.tgid, end->hdr.tid);
+	for (size_t i = 0; i < r.n_codes; i++)
+		n_alone += is_episode(&r, &r.codes[i]) ? r.codes[i].n : 0;
 	for (size_t i = 0; i < r.n_codes && !err; i++) {
 		struct tl_code ev = {
 			.hdr = { sizeof(ev), TL_CODE, 0, end->hdr.tgid, end->hdr.tid, end->hdr.ts_ns },
 			.since_ns = r.since_ns,
 			.code = r.codes[i].code,
 			.n_samples = r.codes[i].n,
-			.of_samples = r.n,
+			.of_samples = r.n - n_alone,
 		};
+
+		if (is_episode(&r, &r.codes[i])) {	/* up to a period longer than between its samples */
+			ev.since_ns = r.codes[i].first_ns - sample_ns;
+			ev.hdr.ts_ns = r.codes[i].last_ns;
+			ev.of_samples = ev.n_samples;
+		}
 
 		if (ev.code == CODE_USUAL)
 			continue;
@@ -336,7 +364,7 @@ int host_stack_take(struct host *h, const struct tl_raw_stack *ev, const struct 
 		c.code = TL_CODE_OTHER;		/* there it is not */
 	if (c.code == TL_CODE_OTHER || c.code == TL_CODE_KERNEL)
 		add_python(h, p, ev, now_ns, r, &c);
-	count(r, &c);
+	count(r, &c, ev->hdr.ts_ns);
 	t = interprets(c.code) ? host_thread(h, ev->hdr.tgid, ev->hdr.tid) : NULL;
 	if (t)
 		t->interprets = true;
