@@ -403,11 +403,20 @@ def take_fd(pid, fd):
 
 def set_option(pid, port, local, option, value):
 	"""Sets a TCP option on these connections of a process, from outside; how many."""
-	fds = connections(pid, port, local)
+	n = 0
+	try:
+		fds = connections(pid, port, local)
+	except OSError:
+		return 0		# it has ended
 	for fd in fds:
-		with socket.socket(fileno=take_fd(pid, fd)) as copy:
+		try:
+			copy = socket.socket(fileno=take_fd(pid, fd))
+		except OSError:
+			continue	# closed meanwhile, or the process has ended
+		with copy:
 			copy.setsockopt(socket.IPPROTO_TCP, option, value)
-	return len(fds)
+		n += 1
+	return n
 
 
 class SlowReader(threading.Thread):
