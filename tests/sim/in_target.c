@@ -332,6 +332,8 @@ static int case_fault(void)
 		begin = sim_now();
 	}
 	order(level());
+	if (wanted == TL_RING_IDLE)	/* which it is before the order has come, too */
+		agent__wait(&agent, TL_RING_ACTIVE, 5000);
 	until = begin + limit * 1000000;
 	while (sim_now() < until && agent.ring->state != wanted) {
 		if (number("load", 1) == 2)
