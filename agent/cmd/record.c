@@ -25,6 +25,7 @@ struct record_opts {
 	const char *out;
 	uint64_t duration_ns;	/* 0: until a signal */
 	uint32_t tiers;
+	enum tl_gpu_level gpu;
 	uint64_t head_bytes, tail_bytes, ring_bytes;
 	bool json, raw, force, no_proxies;
 };
@@ -47,6 +48,7 @@ static const struct argp_option options[] = {
 	{ "force", 'f', NULL, 0, "Overwrite FILE even if it is no recording", 0 },
 	{ "json", 'j', NULL, 0, "At the end print the report of what was seen live, as JSON", 0 },
 	{ "tier", 't', "N", 0, "Highest tier to use: 0 kernel only, 1 also probes in the engine. Default: 1", 1 },
+	{ "gpu", 'g', "LEVEL", 0, "How deep to look into GPU work: off, launches, graph, kernels. Default: launches", 1 },
 	{ "head", 'H', "BYTES", 0, "Keep this much of the start of each read and write. Default: 4k", 1 },
 	{ "tail", 'T', "BYTES", 0, "Keep this much of its end if it is longer. Default: 1k", 1 },
 	{ "ring", 'R', "BYTES", 0, "Size of the kernel's event buffer, a power of two. Default: 8M", 1 },
@@ -60,6 +62,20 @@ static void parse_size(struct argp_state *state, const char *what, const char *a
 {
 	if (str_parse_size(arg, ret) || !*ret || *ret > 1u << 30)
 		argp_error(state, "%s '%s' is no size; write 4096, 4k or 16M", what, arg);
+}
+
+static enum tl_gpu_level parse_gpu(struct argp_state *state, const char *arg)
+{
+	static const char *const levels[] = {
+		[TL_GPU_OFF] = "off", [TL_GPU_LAUNCHES] = "launches", [TL_GPU_GRAPH] = "graph",
+		[TL_GPU_KERNELS] = "kernels",
+	};
+
+	for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++)
+		if (!strcmp(arg, levels[i]))
+			return i;
+	argp_error(state, "--gpu '%s' is not off, launches, graph or kernels", arg);
+	return TL_GPU_OFF;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -97,6 +113,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		if (str_parse_u64(arg, &n) || n > 1)
 			argp_error(state, "tier '%s' is not 0 or 1", arg);
 		o->tiers = n ? TL_T0 | TL_T1 : TL_T0;
+		return 0;
+	case 'g':
+		o->gpu = parse_gpu(state, arg);
 		return 0;
 	case 'H':
 		parse_size(state, "head", arg, &o->head_bytes);
@@ -252,7 +271,7 @@ static int print_json(struct recording *r)
 static int record(struct recording *r)
 {
 	struct session_opts so = {
-		.pids = r->o.pids, .n_pids = r->o.n_pids, .no_proxies = r->o.no_proxies,
+		.pids = r->o.pids, .n_pids = r->o.n_pids, .no_proxies = r->o.no_proxies, .gpu = r->o.gpu,
 		.bpf = { .head_bytes = r->o.head_bytes, .tail_bytes = r->o.tail_bytes,
 			 .ring_bytes = r->o.ring_bytes, .tiers = r->o.tiers },
 		.out = { on_event, r }, .raw = { r->o.raw ? on_raw : NULL, r },
@@ -321,7 +340,8 @@ int cmd_record(int argc, char **argv)
 		"Example: 30 seconds of the server with pid 4242, then the answer\n"
 		"  tokenlag record -p 4242 -d 30 -o trace.tlag && tokenlag report trace.tlag",
 		children, NULL, NULL };
-	struct recording r = { .o = { .out = "trace.tlag", .tiers = TL_T0 | TL_T1 }, .signals = -1 };
+	struct recording r = { .o = { .out = "trace.tlag", .tiers = TL_T0 | TL_T1, .gpu = TL_GPU_LAUNCHES },
+			       .signals = -1 };
 	int err;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &r.o);

@@ -66,8 +66,12 @@ static int take(void *ctx, const struct tl_hdr *ev)
 		return 0;
 
 	s->events++;
-	if (ev->kind == TL_RAW_PROC)
+	if (ev->kind == TL_RAW_PROC) {
 		on_proc(s, (const void *)ev);
+		err = s->gpu ? session_gpu__note(s->gpu, (const void *)ev) : 0;
+	}
+	if (err)
+		return err;
 	if (s->proxies && ev->kind == TL_RAW_TCP && ((const struct tl_raw_tcp *)ev)->what == TL_TCP_CONNECT)
 		proxies__note(s->proxies, ev->tgid);
 	if (s->opts.raw.fn && ev->kind >= TL_RAW_FIRST)
@@ -98,6 +102,16 @@ static int open_proxies(struct session *s)
 	return s->proxies ? 0 : -ENOMEM;
 }
 
+static int open_gpu(struct session *s)
+{
+	const struct session_gpu_opts go = { s->bpf, s->host, s->feed, s->opts.gpu };
+
+	if (s->opts.gpu == TL_GPU_OFF)
+		return 0;
+	s->gpu = session_gpu__new(&go);
+	return s->gpu ? 0 : -ENOMEM;
+}
+
 int session__open(const struct session_opts *opts, struct session **ret)
 {
 	struct session *s = calloc(1, sizeof(*s));
@@ -124,6 +138,7 @@ int session__open(const struct session_opts *opts, struct session **ret)
 	}
 	err = host__open(s->bpf, &s->host);
 	err = err ? err : open_proxies(s);
+	err = err ? err : open_gpu(s);
 	if (err)
 		goto fail;
 	err = session_attach(s);
@@ -141,6 +156,7 @@ void session__close(struct session *s)
 	if (!s)
 		return;
 	proxies__free(s->proxies);
+	session_gpu__free(s->gpu);
 	host__close(s->host);
 	src_bpf__close(s->bpf);
 	pipeline__free(s->pipe);
@@ -160,6 +176,8 @@ int session__poll(struct session *s, int timeout_ms)
 
 	if (n >= 0)
 		n = host__poll(s->host, monotonic_ns(), &s->feed);
+	if (n >= 0 && s->gpu)
+		n = session_gpu__poll(s->gpu, monotonic_ns());
 	if (n < 0)
 		return n;
 	n = s->proxies ? proxies__poll(s->proxies, monotonic_ns()) : 0;
@@ -240,7 +258,7 @@ int session__stop(struct session *s, uint32_t why)
 	struct tl_capture_end end = { .hdr = { .size = sizeof(end), .kind = TL_CAPTURE_END },
 				      .why = why };
 	uint64_t t;
-	int err, host_err, n;
+	int err, host_err, gpu_err, n;
 
 	/* What the kernel still holds belongs to the capture. */
 	for (int i = 0; i < MAX_LAST_POLLS; i++) {
@@ -250,6 +268,7 @@ int session__stop(struct session *s, uint32_t why)
 	}
 	src_bpf__cost(s->bpf, &s->last_cost);
 	note_memory(s);
+	gpu_err = s->gpu ? session_gpu__end(s->gpu) : 0;
 	host_err = host__end(s->host, monotonic_ns(), &s->feed);
 	t = monotonic_ns();
 	host__close(s->host);
@@ -263,6 +282,6 @@ int session__stop(struct session *s, uint32_t why)
 	end.hdr.ts_ns = t;
 	if (!err)
 		err = emit(&s->opts.out, &end.hdr);
-	err = err ? err : host_err;
+	err = err ? err : host_err ? host_err : gpu_err;
 	return err ? err : n < 0 ? n : 0;
 }

@@ -177,6 +177,8 @@ static int add_target(struct session *s, const struct discovery *d, const struct
 	if (err < 0)
 		return err;
 	err = follow_threads(s, f);
+	if (!err && s->gpu)
+		err = session_gpu__add(s->gpu, f->facts.pid, f->server);
 	if (err)
 		return err;
 	t->from_ns = monotonic_ns();

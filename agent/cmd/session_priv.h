@@ -5,6 +5,7 @@
 
 #include "base/map.h"
 #include "cmd/session.h"
+#include "cmd/session_gpu.h"
 #include "engine/pipeline.h"
 #include "source/host.h"
 
@@ -22,6 +23,7 @@ struct session {
 	struct host *host;
 	struct pipeline *pipe;
 	struct proxies *proxies;	/* NULL: not wanted */
+	struct session_gpu *gpu;	/* NULL: not wanted */
 	struct map *targets;	/* tgid -> struct target */
 	struct emit tap;	/* of what the kernel says */
 	struct emit feed;	/* of evidence from the host */

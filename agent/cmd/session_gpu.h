@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The GPU work of the servers of a live capture: which processes are looked into, how deep, and when. */
+#ifndef TL_SESSION_GPU_H
+#define TL_SESSION_GPU_H
+
+#include "base/emit.h"
+#include "source/bpf.h"
+#include "source/host.h"
+#include <stdint.h>
+
+struct session_gpu;
+struct session_gpu_opts {
+	struct src_bpf *bpf;
+	struct host *host;
+	struct emit out;	/* semantic events */
+	enum tl_gpu_level level;	/* what is wanted, at most */
+};
+
+struct session_gpu *session_gpu__new(const struct session_gpu_opts *opts);	/* NULL: out of memory */
+void session_gpu__free(struct session_gpu *s);	/* NULL is fine */
+
+/* This process, its children and what they will start are looked into once they use CUDA. server: the first process
+ * of its server. 0 or -errno. */
+int session_gpu__add(struct session_gpu *s, uint32_t tgid, uint32_t server);
+/* A process started another, or another program. */
+int session_gpu__note(struct session_gpu *s, const struct tl_raw_proc *e);
+
+/* To be called ten times a second, behind src_bpf__poll. 0 or -errno of `out`. */
+int session_gpu__poll(struct session_gpu *s, uint64_t now_ns);
+/* Leaves all processes, taking what still arrives. */
+int session_gpu__end(struct session_gpu *s);
+
+#endif

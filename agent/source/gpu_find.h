@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which processes use CUDA, and which descend from a server. */
+#ifndef TL_SOURCE_GPU_FIND_H
+#define TL_SOURCE_GPU_FIND_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Has it libcuda mapped? 1 or 0, or -errno (-ESRCH: it has gone). */
+int gpu_maps_cuda(pid_t pid);
+
+/* Children of this process, their children, and so on, in *ret, which is to be freed. How many, or -errno. */
+int gpu_descendants(pid_t pid, uint32_t **ret);
+
+#endif
