@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What libtokenlag.so costs in its target, on the simulated CUDA: ns of a thread that launches,
  * beside a client of CUPTI that throws all away; and ns of our own thread per record. Runs from the
- * root of the tree. */
+ * root of the tree. PARCAGPU=PATH: the same for that library (parca-dev/parcagpu), in processes of
+ * its own that do their rounds in turn with ours. */
+#include <dlfcn.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <link.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "../sim/fault.h"
 #include "../sim/in_target.h"
@@ -29,7 +37,9 @@ static struct {
 /* Kernels, copies, memsets, CUPTI's overhead; cuLaunchKernel, cuGraphLaunch, cuMemcpyDtoHAsync. */
 static const uint32_t kinds[] = { 10, 1, 2, 17 };
 static const uint32_t calls[] = { 307, 514, 279 };
-static uint8_t waste[1 << 20] __attribute__((aligned(4096)));
+/* As much memory as ours takes turns with: records are written to what no cache holds. */
+enum { N_WASTE = 64, WASTE_BYTES = 256 << 10 };
+static uint8_t waste[N_WASTE][WASTE_BYTES] __attribute__((aligned(4096)));
 static void *subscriber;
 
 static void on_call(void *ctx, uint32_t domain, uint32_t cbid, const void *data)
@@ -39,8 +49,10 @@ static void on_call(void *ctx, uint32_t domain, uint32_t cbid, const void *data)
 
 static void on_request(uint8_t **buf, size_t *size, size_t *max_records)
 {
-	*buf = waste;
-	*size = sizeof(waste);
+	static uint32_t n;
+
+	*buf = waste[n++ % N_WASTE];
+	*size = WASTE_BYTES;
 	*max_records = 0;
 }
 
@@ -91,7 +103,7 @@ static void load_cupti(void)
 /* ---- measuring ---- */
 enum who { NOBODY, WASTER, OURS, N_WHO };
 static double launch_ns[N_WHO][ROUNDS], graph_ns[N_WHO][ROUNDS], record_ns[ROUNDS],
-	callback_ns[ROUNDS];
+	callback_ns[ROUNDS], elsewhere_ns[N_WHO][ROUNDS];
 
 /* CPU time of this thread: others on this machine do not count. */
 static uint64_t cpu_ns(void)
@@ -99,7 +111,7 @@ static uint64_t cpu_ns(void)
 	return sim_clock(CLOCK_THREAD_CPUTIME_ID);
 }
 
-static void measure(enum who who, int round)
+static void launch_all(enum who who, int round)
 {
 	static uint64_t kernel = 100;
 	void *args[2] = { &kernel, NULL };
@@ -116,15 +128,32 @@ static void measure(enum who who, int round)
 	cuda.stream_synchronize(load.stream);
 }
 
+/* The second time counts: memory that is new costs more than all that is done with it. */
+static void measure(enum who who, int round)
+{
+	uint64_t process_ns, thread_ns;
+
+	launch_all(who, round);
+	sim_sleep_until(sim_now() + 30000000);
+	process_ns = sim_clock(CLOCK_PROCESS_CPUTIME_ID), thread_ns = cpu_ns();
+	launch_all(who, round);
+	if (who == WASTER)
+		cupti.flush(0);
+	sim_sleep_until(sim_now() + 30000000);	/* CUPTI has given the buffers back */
+	process_ns = sim_clock(CLOCK_PROCESS_CPUTIME_ID) - process_ns;
+	elsewhere_ns[who][round] = (double)(process_ns - (cpu_ns() - thread_ns)) /
+				   (LAUNCHES + GRAPHS * GRAPH_NODES);
+}
+
 static void measure_ours(int round)
 {
 	struct agent a;
 
-	agent__open(&a, 8 << 20);
+	agent__open(&a, 32 << 20);	/* room for all: nobody has to read meanwhile */
 	a.ring->max_records = a.ring->max_window_ms = UINT32_MAX;
+	a.ring->flush_ms = 10;
 	if (start(a.memfd))
 		exit(1);
-	agent__start_reader(&a);
 	a.ring->order = TL_ORDER_KERNELS;
 	if (!agent__wait(&a, TL_RING_ACTIVE, 5000))
 		exit(1);
@@ -137,7 +166,6 @@ static void measure_ours(int round)
 		printf("  (%" PRIu64 " records dropped, %" PRIu64 " bad)\n",
 		       (uint64_t)a.ring->n_dropped, (uint64_t)a.ring->n_bad);
 	sim_sleep_until(sim_now() + 20000000);	/* its thread ends */
-	agent__stop_reader(&a);
 	agent__close(&a);
 }
 
@@ -154,27 +182,178 @@ static double median(double *v)
 	return v[ROUNDS / 2];
 }
 
-int main(void)
+/* ---- the peer ---- */
+static const struct peer_way { const char *says, *launches_s, *graphs_s;	/* NULL: nobody listens */
+} ways[] = {
+	{ "nobody listens", NULL, NULL },
+	{ "its own rates", "100", "20" },
+	{ "all launches", "1000000000", "1000000000" },
+};
+enum { N_WAYS = sizeof(ways) / sizeof(ways[0]) };
+static struct peer { pid_t pid; int fd; double ns[3][ROUNDS];	/* launch, graph, record */
+} peers[N_WAYS];
+
+/* Its probes are live while somebody counts up their semaphores. A tracer would; it would also cost
+ * a uprobe for each probe that is hit, which is not in these numbers. */
+static void listen_to(const char *lib, void *handle)
+{
+	char command[600], line[64];
+	struct link_map *map;
+	FILE *f;
+
+	snprintf(command, sizeof(command), "readelf -nW '%s' | sed -n 's/.*Semaphore: //p'", lib);
+	f = popen(command, "r");
+	if (!f || dlinfo(handle, RTLD_DI_LINKMAP, &map))
+		exit(1);
+	while (fgets(line, sizeof(line), f))
+		++*(uint16_t *)(map->l_addr + strtoull(line, NULL, 16));
+	if (pclose(f))
+		exit(1);
+}
+
+/* A process that does a round for each byte that it gets. */
+static void be_peer(const char *lib, const struct peer_way *way, int fd)
+{
+	void *handle, *s = target_symbol(lib, "InitializeInjection");
+	int (*initialize)(void);
+	char c;
+
+	memcpy(&initialize, &s, sizeof(initialize));
+	handle = dlopen(lib, RTLD_NOW | RTLD_NOLOAD);
+	if (way->launches_s)
+		listen_to(lib, handle);
+	if (!initialize())
+		_exit(1);
+	for (int round = 0; round < ROUNDS && read(fd, &c, 1) == 1; round++) {
+		double got[3];
+
+		measure(WASTER, round);
+		got[0] = launch_ns[WASTER][round];
+		got[1] = graph_ns[WASTER][round];
+		got[2] = elsewhere_ns[WASTER][round];
+		if (write(fd, got, sizeof(got)) != sizeof(got))
+			break;
+	}
+	_exit(0);
+}
+
+/* Starts this program again, with the library's own way to be told where CUPTI is. */
+static void peer__start(struct peer *p, const struct peer_way *way, const char *dir)
+{
+	int fds[2];
+	char fd[16], n[16];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds))
+		exit(1);
+	p->fd = fds[0];
+	p->pid = fork();
+	if (p->pid)
+		close(fds[1]);
+	if (p->pid)
+		return;
+	close(fds[0]);
+	setenv("TRITON_CUPTI_LIB_PATH", dir, 1);
+	if (way->launches_s) {
+		setenv("PARCAGPU_RATE_LIMIT", way->launches_s, 1);
+		setenv("PARCAGPU_GRAPH_RATE_LIMIT", way->graphs_s, 1);
+	}
+	snprintf(fd, sizeof(fd), "%d", fds[1]);
+	snprintf(n, sizeof(n), "%d", (int)(way - ways));
+	execl("/proc/self/exe", "target", n, fd, NULL);
+	_exit(127);
+}
+
+static void peer__round(struct peer *p, int round)
+{
+	double got[3];
+
+	if (write(p->fd, "", 1) != 1 || recv(p->fd, got, sizeof(got), MSG_WAITALL) != sizeof(got)) {
+		fprintf(stderr, "target: parcagpu did not come through\n");
+		exit(1);
+	}
+	for (int i = 0; i < 3; i++)
+		p->ns[i][round] = got[i];
+}
+
+static void print_peers(const double *launch, const double *graph)
+{
+	static const char *const whats[] = { "ns per cuLaunchKernel", "ns per cuGraphLaunch",
+					     "ns per record, other threads" };
+	const double client[] = { launch[WASTER], graph[WASTER], median(elsewhere_ns[WASTER]) };
+	const double ours[] = { launch[OURS], graph[OURS], median(elsewhere_ns[OURS]) };
+
+	printf("\n                                     ours - client   parcagpu - client:\n%50s", "");
+	for (int i = 0; i < N_WAYS; i++)
+		printf("%16s", ways[i].says);
+	for (int what = 0; what < 3; what++) {
+		printf("\n%-35s %14.0f", whats[what], ours[what] - client[what]);
+		for (int i = 0; i < N_WAYS; i++)
+			printf("%16.0f", median(peers[i].ns[what]) - client[what]);
+	}
+	printf("\n");
+}
+
+static void load_all(void)
 {
 	static const char *const names[] = { "sim/libcuda.so.1", "sim/libcupti.so.13",
 					     "libtokenlag.so" };
 	const char *build = getenv("B") ? getenv("B") : "build";
-	double launch[N_WHO], graph[N_WHO];
-	void *s;
 
 	for (int i = 0; i < 3; i++)
 		snprintf(path[i], sizeof(path[i]), "%s/%s", build, names[i]);
 	target_load_cuda(path[0], path[1]);
 	load_cupti();
+	load__open(&load);
+}
+
+/* A folder in which CUPTI has the name that the peer asks for. */
+static void start_peers(char *dir)
+{
+	char link[64], cupti_path[PATH_MAX];
+
+	if (!mkdtemp(dir) || !realpath(path[1], cupti_path))
+		exit(1);
+	snprintf(link, sizeof(link), "%s/libcupti.so", dir);
+	if (symlink(cupti_path, link))
+		exit(1);
+	for (int i = 0; i < N_WAYS; i++)
+		peer__start(&peers[i], &ways[i], dir);
+}
+
+static void end_peers(const char *dir)
+{
+	char link[64];
+
+	for (int i = 0; i < N_WAYS; i++)
+		waitpid(peers[i].pid, NULL, 0);
+	snprintf(link, sizeof(link), "%s/libcupti.so", dir);
+	unlink(link);
+	rmdir(dir);
+}
+
+int main(int argc, char **argv)
+{
+	const char *parcagpu = getenv("PARCAGPU");
+	char dir[] = "/tmp/tokenlag-bench.XXXXXX";
+	double launch[N_WHO], graph[N_WHO];
+	void *s;
+
+	load_all();
+	if (argc > 2)
+		be_peer(parcagpu, &ways[atoi(argv[1])], atoi(argv[2]));
 	s = target_symbol(path[2], "tokenlag_start");
 	memcpy(&start, &s, sizeof(start));
-	load__open(&load);
+	signal(SIGPIPE, SIG_IGN);
+	if (parcagpu)
+		start_peers(dir);
 	for (int round = 0; round < ROUNDS; round++) {
 		measure(NOBODY, round);
 		waster_begin();
 		measure(WASTER, round);
 		waster_end();
 		measure_ours(round);
+		for (int i = 0; parcagpu && i < N_WAYS; i++)
+			peer__round(&peers[i], round);
 	}
 	for (int who = 0; who < N_WHO; who++) {
 		launch[who] = median(launch_ns[who]);
@@ -192,5 +371,11 @@ int main(void)
 	       median(callback_ns));
 	printf("ns per record, on the library's own thread              %.0f   <= 150\n",
 	       median(record_ns));
+	if (!parcagpu) {
+		printf("(PARCAGPU=PATH of its library: the same for parcagpu)\n");
+		return 0;
+	}
+	print_peers(launch, graph);
+	end_peers(dir);
 	return 0;
 }
