@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How deep the GPU work of one server is looked into, and when, so that it costs no more than it may. Pure. */
+#ifndef TL_GOVERNOR_H
+#define TL_GOVERNOR_H
+
+#include "tl_event.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * On the level of kernels there are windows with pauses between them, as long as the budget wants it; graphs are
+ * recorded all the time. What a window costs is the larger of what the library says of its own time and what
+ * clients see of it: gaps between tokens in windows against those outside, as far as they differ by more than
+ * noise. Where the longest pause does not make up for a window, or a level does harm, the next lower level is
+ * taken, and tried to be left again in a minute, two, four ...
+ */
+enum { GOVERNOR_MAX_PARTS = 16, GOVERNOR_MAX_GAPS = 256 };
+
+struct governor_opts {
+	enum tl_gpu_level wanted;	/* never more than this */
+	uint32_t budget_ppm;	/* of the server's speed; 0: 10,000 (1 %); from 1,000,000 on: whatever it costs */
+	uint32_t window_ms;	/* 0: 2,000 */
+};
+
+struct governor_look {		/* what has been seen since the look before */
+	uint64_t now_ns;
+	bool open;		/* a window is, in any of the server's processes */
+	bool busy;		/* the server has work */
+	bool refused;		/* no process of it can be recorded (any more); `trouble` says why */
+	enum tl_gpu_trouble trouble;
+	uint64_t own_ns;	/* the library's and CUPTI's time, in the process that had most of it */
+	uint64_t probes_ns;	/* of uprobes, the same */
+	uint64_t records, dropped;
+	uint64_t free_bytes;	/* of the fullest device, now; 0: not known */
+};
+enum governor_do { GOVERNOR_NOTHING = 0, GOVERNOR_OPEN = 1, GOVERNOR_CLOSE = 2 };
+struct governor_order {
+	enum governor_do what;	/* CLOSE: at once, it does not close by itself */
+	enum tl_gpu_level level;	/* from now on */
+	uint32_t window_ms;	/* OPEN */
+	bool changed;		/* the level has: `trouble` and `why` say the reason, down or up */
+	enum tl_gpu_trouble trouble;
+	char why[128];
+};
+
+struct governor_part {		/* of a window, or of the time outside */
+	uint64_t at_ns, gap_ns;	/* gap_ns: the median */
+};
+struct governor_parts {
+	struct governor_part v[GOVERNOR_MAX_PARTS];
+	uint32_t n;		/* all so far */
+};
+struct governor {
+	struct governor_opts opts;
+	enum tl_gpu_level level;
+	uint32_t phase;
+	uint64_t phase_ns;	/* since when */
+	uint64_t pause_ns;	/* behind the last window */
+
+	struct { uint64_t begin_ns, own_ns, records, dropped; } window;
+	uint32_t n_lossy;	/* windows in a row that lost much */
+	struct { uint64_t begin_ns, own_ns, probes_ns; } second;
+	uint32_t n_over;	/* seconds in a row over the budget */
+	uint64_t most_free_bytes;
+
+	struct governor_parts inside, outside;
+	uint64_t part_ns;	/* the one that is under way began */
+	bool part_inside;
+	uint64_t gaps[GOVERNOR_MAX_GAPS];
+	uint32_t n_gaps;
+
+	uint64_t down_ns, wait_ns;	/* the last step down, and how long until the next step up */
+	bool for_good;		/* it is of no use to try again */
+
+	uint64_t n_windows, inside_ns;	/* so far, to be told */
+	uint32_t cost_ppm;	/* of the last window or second, while it lasted */
+};
+
+void governor__init(struct governor *g, const struct governor_opts *opts, uint64_t now_ns);
+/* A client got two pieces of one answer, one after the other, at these times. */
+void governor__gap(struct governor *g, uint64_t from_ns, uint64_t to_ns);
+/* To be called ten times a second. */
+void governor__look(struct governor *g, const struct governor_look *look, struct governor_order *ret);
+
+/* How much longer gaps are in windows than outside, by more than noise; -1: not known. */
+int64_t governor__drift_ppm(const struct governor *g, uint64_t now_ns);
+
+#endif
