@@ -121,11 +121,11 @@ static int print(const struct blame_opts *o, const struct model_view *v, const c
 	if (!o->json)
 		say_trouble(trouble);
 	/* first what takes most memory, and gives it back */
-	err = o->json ? 0 : summarise(v, &summary);
+	err = summarise(v, &summary);
 	if (!err)
 		err = blame__new(v, &b);
 	if (!err && o->json)
-		err = json_blame_only(v, b, &sel, &jo, stdout);
+		err = json_blame_only(v, &summary, b, &sel, &jo, stdout);
 	else if (!err)
 		err = print_text(o, v, b, &summary, &sel);
 	blame__free(b);

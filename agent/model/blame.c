@@ -129,10 +129,10 @@ static int prepare(struct blame *b)
 	b->turns = calloc(b->v.n_engines + 1, sizeof(*b->turns));
 	if (!err && (!b->delivery || !b->writes || !b->turns))
 		err = -ENOMEM;
-	if (!err)
-		err = step_index__init(&b->ix, &b->v);
-	if (!err)
+	if (!err) {
+		b->ix = *clues__steps(b->clues);
 		err = losses_find(b);
+	}
 	if (!err)
 		err = begins_find(b);
 	if (!err)
@@ -167,7 +167,6 @@ void blame__free(struct blame *b)
 		return;
 	clues__free(b->clues);
 	baseline__free(b->base);
-	step_index__free(&b->ix);
 	free(b->delivery);
 	free(b->writes);
 	free(b->turns);

@@ -86,7 +86,7 @@ static void find_chunks(struct blame *b, const struct rec_request *r, const stru
 
 		while (c < r->n_chunks &&
 		       (!chunk_is_token(&r->chunks[c]) ||
-			(exact ? ordinal < i : r->chunks[c].ts_ns < o->written_ns)))
+			(exact ? ordinal < i : chunk_ns(r, c) < o->written_ns)))
 			ordinal += chunk_is_token(&r->chunks[c++]);
 		o->chunk = ordinal;
 	}
@@ -174,7 +174,7 @@ static int answer_without_steps(struct blame *b, const struct rec_request *r, st
 		o = output_at(b, ret->n);
 		if (!o)
 			return -ENOMEM;
-		last = most(last, r->chunks[i].ts_ns);
+		last = most(last, chunk_ns(r, i));
 		*o = (struct output){ .written_ns = last, .token = (uint32_t)ret->n,
 				      .chunk = (uint32_t)ret->n };
 		ret->n++;

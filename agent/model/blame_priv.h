@@ -55,7 +55,7 @@ struct blame {
 	struct model_view v;
 	struct clues *clues;
 	struct baseline *base;
-	struct step_index ix;
+	struct step_index ix;			/* that of clues */
 	struct turns *turns;			/* by engine */
 	struct usual_delivery *delivery;	/* by engine of the request */
 	struct step_writes *writes;		/* by step */

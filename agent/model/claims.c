@@ -141,7 +141,7 @@ static bool implies_too_fast(const struct truth *t, uint64_t claim_ns, struct cl
 		return false;
 	j->implied_per_s = t->tokens * 1e9 / (total - claim_ns);
 	j->seen_per_s = (t->tokens - 1) * 1e9 / (t->last_ns - t->first_ns);
-	for (size_t i = 0; i < t->r->n_chunks && since(t, t->r->chunks[i].ts_ns) < claim_ns; i++)
+	for (size_t i = 0; i < t->r->n_chunks && since(t, chunk_ns(t->r, i)) < claim_ns; i++)
 		j->n_skipped += chunk_is_token(&t->r->chunks[i]);
 	return j->implied_per_s > 1.5 * j->seen_per_s;
 }

@@ -293,6 +293,11 @@ void list_sort(struct clue_list *l)
 		qsort(l->v, l->n, sizeof(*l->v), clue_by_time);
 }
 
+const struct step_index *clues__steps(const struct clues *c)
+{
+	return &c->ix;
+}
+
 uint64_t clues__watched(const struct clues *c, uint32_t engine)
 {
 	return engine < c->v->n_engines ? c->watched[engine] : 0;

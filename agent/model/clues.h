@@ -4,12 +4,15 @@
 #define TL_MODEL_CLUES_H
 
 #include "model/mechanism.h"
-#include "model/model.h"
+#include "model/step_index.h"
 
 struct clues;	/* indices over a finished model's evidence */
 
 int clues__new(const struct model_view *v, struct clues **ret);	/* 0 or -ENOMEM */
 void clues__free(struct clues *c);
+
+/* The index of steps that it is built on: lives as long as it does. Of an hour, that is many megabytes. */
+const struct step_index *clues__steps(const struct clues *c);
 
 /* A piece of a span: located in time, or, where t1_ns is 0, an amount that lies somewhere in it. */
 struct clue {

@@ -6,7 +6,6 @@
 #include "base/vec.h"
 #include "model/clues.h"
 #include "model/evidence.h"
-#include "model/step_index.h"
 
 /* ---- pieces: spans of threads with a reason ---- */
 

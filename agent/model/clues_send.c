@@ -129,8 +129,8 @@ static void arrivals_told(const struct rec_request *r, const struct tl_delivered
 		if (k == n)
 			return;
 		/* Nothing arrives before it is written: its clock is another one. */
-		h->chunk_ns[i] = d[k].hdr.ts_ns > r->chunks[i].ts_ns ? d[k].hdr.ts_ns :
-								       r->chunks[i].ts_ns;
+		h->chunk_ns[i] = d[k].hdr.ts_ns > chunk_ns(r, i) ? d[k].hdr.ts_ns :
+								       chunk_ns(r, i);
 	}
 }
 
@@ -143,13 +143,13 @@ static void arrivals_held(const struct clues *c, const struct rec_request *r, co
 	size_t k = 0;
 
 	for (size_t i = 0; i < r->n_chunks; i++) {
-		const struct rec_chunk *ch = &r->chunks[i];
-		uint64_t written = ch->ts_ns + 1000ull * ch->write_us + BEHIND_WRITE_NS;
+		uint64_t begun_ns = chunk_ns(r, i);
+		uint64_t written = begun_ns + 1000ull * r->chunks[i].write_us + BEHIND_WRITE_NS;
 
 		for (; k < n && c->ev->held.v[b[k].index].since_ns <= written; k++)
 			if (c->ev->held.v[b[k].index].hdr.ts_ns > left_ns)
 				left_ns = c->ev->held.v[b[k].index].hdr.ts_ns;
-		h->chunk_ns[i] = left_ns > ch->ts_ns ? left_ns : ch->ts_ns;
+		h->chunk_ns[i] = left_ns > begun_ns ? left_ns : begun_ns;
 	}
 }
 
@@ -343,7 +343,7 @@ static bool writes_blocks(const struct rec_request *r)
 	if (r->n_chunks < 2 * MIN_TOGETHER)
 		return false;
 	for (size_t i = 0, k; i < r->n_chunks; i = k, n_writes++) {
-		for (k = i + 1; k < r->n_chunks && r->chunks[k].ts_ns == r->chunks[i].ts_ns;)
+		for (k = i + 1; k < r->n_chunks && chunk_ns(r, k) == chunk_ns(r, i);)
 			k++;
 		if (k - i >= MIN_TOGETHER)
 			in_blocks += k - i;
@@ -361,7 +361,7 @@ bool held_inside(const struct clues *c, uint32_t request, uint64_t t_ns, struct 
 	while (lo < hi) {	/* the first chunk written at t or later */
 		size_t mid = lo + (hi - lo) / 2;
 
-		if (r->chunks[mid].ts_ns < t_ns)
+		if (chunk_ns(r, mid) < t_ns)
 			lo = mid + 1;
 		else
 			hi = mid;
@@ -369,8 +369,8 @@ bool held_inside(const struct clues *c, uint32_t request, uint64_t t_ns, struct 
 	if (lo == r->n_chunks)
 		return false;
 	*ret = (struct piece){
-		.t0_ns = lo ? r->chunks[lo - 1].ts_ns : r->at_ns[P_REQ_FIRST_BYTE],
-		.t1_ns = r->chunks[lo].ts_ns, .at = clues_tgid(c, r->engine),
+		.t0_ns = lo ? chunk_ns(r, lo - 1) : r->at_ns[P_REQ_FIRST_BYTE],
+		.t1_ns = chunk_ns(r, lo), .at = clues_tgid(c, r->engine),
 		.src = SRC_HELD, .rank = RANK_HELD, .mechanism = MECH_APP_BUFFER, .prov = PROV_INFERRED,
 	};
 	return ret->t1_ns > ret->t0_ns;

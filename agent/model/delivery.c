@@ -123,20 +123,20 @@ size_t request_delivery(const struct model_view *v, const struct rec_request *r,
 	o.visit = q->n_visits;
 	o.per_token = c.per_token;
 	chunk = chunk_before(r, r->n_chunks);
-	had = skip_rest(&o, v, &c, r->chunks[chunk].ts_ns, c.per_token ? q->n_out : n_steps);
+	had = skip_rest(&o, v, &c, chunk_ns(r, chunk), c.per_token ? q->n_out : n_steps);
 	if (c.outputs < c.chunks)
 		return 0;
 	ordinal = c.chunks - 1;
 	for (i = c.outputs; had && i-- > 0; had = output_before(&o, v)) {
 		size_t before = i + 1 < c.outputs ? chunk_before(r, chunk) : r->n_chunks;
 
-		if (before < r->n_chunks && r->chunks[before].ts_ns >= had) {
+		if (before < r->n_chunks && chunk_ns(r, before) >= had) {
 			chunk = before;
 			ordinal--;
 		}
 		if (ordinal > i) /* a chunk before there was anything to put into it: not its own */
 			return 0;
-		ret[i] = r->chunks[chunk].ts_ns - had;
+		ret[i] = chunk_ns(r, chunk) - had;
 	}
 	*ret_exact = c.outputs == c.chunks;
 	return c.outputs;

@@ -50,8 +50,8 @@ uint64_t request_first_ns(const struct rec_request *r)
 	for (int p = P_REQ_FIRST_BYTE; p < N_POINTS; p++)
 		if (r->at_ns[p] && (!first || r->at_ns[p] < first))
 			first = r->at_ns[p];
-	if (r->n_chunks && (!first || r->chunks[0].ts_ns < first))
-		first = r->chunks[0].ts_ns;
+	if (r->n_chunks && (!first || chunk_ns(r, 0) < first))
+		first = chunk_ns(r, 0);
 	return first;
 }
 
@@ -64,8 +64,8 @@ uint64_t request_last_ns(const struct rec_request *r)
 	for (int p = P_REQ_FIRST_BYTE; p < N_POINTS; p++)
 		if (r->at_ns[p] > last)
 			last = r->at_ns[p];
-	if (r->n_chunks && r->chunks[r->n_chunks - 1].ts_ns > last)
-		last = r->chunks[r->n_chunks - 1].ts_ns;
+	if (r->n_chunks && chunk_ns(r, r->n_chunks - 1) > last)
+		last = chunk_ns(r, r->n_chunks - 1);
 	return last;
 }
 

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ENGINES = 1 << 20 };	/* processes of one recording */
-
 const char *const point_names[N_POINTS] = {
 	"conn_open", "req_first_byte", "req_last_byte", "submit", "queued", "scheduled",
 	"prefill_start", "first_token_engine", "headers", "first_chunk", "first_token_wire",
@@ -56,7 +54,7 @@ struct model *model__new(const struct model_opts *opts)
 		m->opts.max_requests = 1000000;
 	if (!m->opts.max_steps)
 		m->opts.max_steps = 20000000;
-	m->engine_of = map__new(sizeof(uint32_t), MAX_ENGINES);
+	m->engine_of = map__new(sizeof(uint32_t), MAX_REC_ENGINES);
 	if (!m->engine_of) {
 		free(m);
 		return NULL;
@@ -105,7 +103,8 @@ struct rec_engine *model_engine(struct model *m, uint32_t tgid, uint32_t *ret_in
 		*ret_index = *at;
 		return &m->engines[*at];
 	}
-	if (GROW(m->engines, m->cap_engines, m->v.n_engines) ||
+	if (m->v.n_engines == MAX_REC_ENGINES ||
+	    GROW(m->engines, m->cap_engines, m->v.n_engines) ||
 	    GROW(m->engine_states, m->cap_engine_states, m->v.n_engines))
 		return NULL;
 	at = map__put(m->engine_of, tgid, NULL);

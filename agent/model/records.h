@@ -29,14 +29,14 @@ enum req_state {
 };
 extern const char *const req_state_names[];
 
-/* One write that carried at least one event with (what may be) output. */
+/* One write that carried at least one event with (what may be) output. One per token: it is kept small. */
 struct rec_chunk {
-	uint64_t ts_ns;
-	uint16_t flags;		/* TL_CHUNK_* */
+	int64_t since_ns : 48;	/* the request's chunks_ns: see chunk_ns() */
+	uint64_t flags : 16;	/* TL_CHUNK_* */
 	uint16_t write_us;
-	uint16_t n_tokens;	/* said by the chunk; 0: unknown */
 	uint16_t n_before;	/* chunks without a token between the one before and this; saturates */
-};
+} __attribute__((packed, aligned(4)));
+_Static_assert(sizeof(struct rec_chunk) == 12, "most of what a model takes");
 
 /* May a chunk with these flags (TL_CHUNK_*) hold a token? Text, reasoning and tool pieces do. An empty piece of
  * text does unless it came with something that explains it; counts do not: some servers send them with
@@ -84,12 +84,19 @@ struct rec_request {
 	int32_t task;		/* the engine's number for it, -1: not known */
 	uint32_t n_tokens_wire;	/* chunks with tokens: a lower bound of tokens, see doc/metrics.md */
 	uint32_t n_progress;
+	uint64_t chunks_ns;	/* when the first of them was written */
 	struct rec_chunk *chunks;	/* chunks that may be tokens, in order */
 	size_t n_chunks, cap_chunks;
 	uint32_t *seqs;		/* indices into the model's sequences */
 	size_t n_seqs, cap_seqs;
 	char path[64], model[64], x_request_id[64], traceparent[56], id[64];
 };
+
+/* When a chunk was written. */
+static inline uint64_t chunk_ns(const struct rec_request *r, size_t chunk)
+{
+	return r->chunks_ns + (uint64_t)r->chunks[chunk].since_ns;
+}
 
 /* A request of another kind (/metrics, /health ...): only who was busy with it, and when. */
 struct rec_other {
@@ -165,14 +172,16 @@ struct rec_step_stats {
 	uint32_t running, waiting, kv_ppm, preempted;
 	uint32_t prefix_queries, prefix_hits, drafted, accepted;
 };
+enum { MAX_REC_ENGINES = 1 << 20 };	/* processes of one recording */
 struct rec_step {
 	uint64_t t0_ns, t1_ns;
-	uint32_t engine;
+	uint32_t engine : 20;	/* below MAX_REC_ENGINES */
+	uint32_t n_members : 12;
 	uint32_t first_member;	/* index into the model's members */
-	uint32_t n_members;
 	uint32_t n_tokens;
 	uint32_t stats;		/* index into the model's stats + 1; 0: the engine says nothing */
 };
+_Static_assert(UINT16_MAX / sizeof(struct tl_member) < 1 << 12, "members of an event have room");
 
 struct rec_engine {
 	struct tl_engine e;

@@ -213,6 +213,15 @@ int request_on_resp(struct model *m, const struct tl_resp_begin *e)
 	return 0;
 }
 
+/* What is days away from the first chunk is so in damaged recordings only. */
+static int64_t chunk_since(const struct rec_request *r, uint64_t ns)
+{
+	const int64_t max = (1ll << 47) - 1;
+	int64_t since = (int64_t)(ns - r->chunks_ns);
+
+	return since > max ? max : since < -max ? -max : since;
+}
+
 int request_on_chunk(struct model *m, const struct tl_chunk *e)
 {
 	int err;
@@ -237,9 +246,10 @@ int request_on_chunk(struct model *m, const struct tl_chunk *e)
 	}
 	if (GROW(r->chunks, r->cap_chunks, r->n_chunks))
 		return -ENOMEM;
+	if (!r->n_chunks)
+		r->chunks_ns = e->hdr.ts_ns;
 	r->chunks[r->n_chunks++] = (struct rec_chunk){
-		e->hdr.ts_ns, e->hdr.flags & 0xffff, e->write_us,
-		e->n_tokens < UINT16_MAX ? e->n_tokens : UINT16_MAX, r->n_between,
+		chunk_since(r, e->hdr.ts_ns), e->hdr.flags & 0xffff, e->write_us, r->n_between,
 	};
 	r->n_between = 0;
 	r->n_tokens_wire += e->n_tokens ? e->n_tokens : 1;

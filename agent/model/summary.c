@@ -128,7 +128,7 @@ static size_t chunk_gaps(const struct work *w, const struct rec_request *r, uint
 	if (r->n > 1 || !request_is_streamed(r))
 		return 0;
 	for (size_t i = 0; i < r->n_chunks; i++) {
-		uint64_t ts = r->chunks[i].ts_ns;
+		uint64_t ts = chunk_ns(r, i);
 
 		if (!chunk_is_token(&r->chunks[i]))
 			continue;

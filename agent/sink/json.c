@@ -464,16 +464,13 @@ static int write_requests_blame(struct jsonw *w, const struct model_view *v, str
 	return err;
 }
 
-int json_blame_only(const struct model_view *v, struct blame *b, const struct blame_selection *sel,
-		    const struct json_opts *o, FILE *out)
+int json_blame_only(const struct model_view *v, const struct summary *s, struct blame *b,
+		    const struct blame_selection *sel, const struct json_opts *o, FILE *out)
 {
 	struct blame_sum *bs;
-	struct summary s;
 	struct jsonw w;
-	int err = summarise(v, &s);
+	int err = blame_sum__select(b, v, sel, &bs);
 
-	if (!err)
-		err = blame_sum__select(b, v, sel, &bs);
 	if (err)
 		return err;
 	jsonw__init(&w, to_file, out);
@@ -481,7 +478,7 @@ int json_blame_only(const struct model_view *v, struct blame *b, const struct bl
 	json_known_count(&w, "schema", 1);
 	json_known_count(&w, "t0_ns", v->t0_ns);
 	write_capture(&w, v, o->trouble);
-	write_coverage(&w, v, &s);
+	write_coverage(&w, v, s);
 	err = json_health(&w, v);
 	if (!err)
 		err = json_blame(&w, v, bs);

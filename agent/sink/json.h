@@ -19,7 +19,7 @@ int json_report(const struct model_view *v, const struct summary *s, const struc
 		FILE *out);
 
 /* Blame alone: "blame", "what_if", and of each request selected its "gaps" and "ttft_parts". */
-int json_blame_only(const struct model_view *v, struct blame *b, const struct blame_selection *sel,
-		    const struct json_opts *o, FILE *out);
+int json_blame_only(const struct model_view *v, const struct summary *s, struct blame *b,
+		    const struct blame_selection *sel, const struct json_opts *o, FILE *out);
 
 #endif

@@ -272,7 +272,7 @@ static int write_both_gaps(struct page *p, const struct rec_request *r, const st
 	for (size_t i = 0; r->n <= 1 && i < r->n_chunks; i++) {
 		if (!chunk_is_token(&r->chunks[i]))
 			continue;
-		ts = r->chunks[i].ts_ns;
+		ts = chunk_ns(r, i);
 		if (last)
 			gaps[n++] = ts > last ? ts - last : 0;
 		last = ts;

@@ -293,7 +293,7 @@ static void stream_rows(struct build *b, const struct segment *s)
 	size_t n = 0, at_longest = 0;
 
 	for (size_t i = 0; i < r->n_chunks; i++) {
-		uint64_t ts = r->chunks[i].ts_ns;
+		uint64_t ts = chunk_ns(r, i);
 
 		n += chunk_is_token(&r->chunks[i]);
 		/* in a damaged recording they need not be in order */
@@ -304,7 +304,7 @@ static void stream_rows(struct build *b, const struct segment *s)
 		last = ts;
 	}
 	if (n > 2 && longest * n > 3 * (s->t1_ns - s->t0_ns)) {
-		uint64_t t1 = r->chunks[at_longest].ts_ns, t0 = t1 - longest;
+		uint64_t t1 = chunk_ns(r, at_longest), t0 = t1 - longest;
 
 		if (t0 > from)
 			row(b, from, t0, STYLE_DECODE, "streaming %zu chunks", at_longest);

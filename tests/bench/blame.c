@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Explaining an hour: writes a synthetic recording of a busy server, with evidence of its host, and
- * prints what it takes to replay it and to say who slowed whom. */
+ * prints what it takes to replay it and to say who slowed whom, and what commands take that do. */
 #include "model/blame_sum.h"
 #include "sink/recording.h"
 #include "source/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -257,6 +258,45 @@ static int explain_apart(const char *path)
 	return waitpid(pid, &status, 0) == pid && !status ? 0 : -ECHILD;
 }
 
+/* What a command of the agent takes, at most so much memory at a time. */
+static int command(const char *path, const char *name, const char *option)
+{
+	const char *tokenlag = getenv("TOKENLAG");
+	struct rusage u;
+	int status;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (pid < 0)
+		return -errno;
+	if (!pid) {
+		if (dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO) >= 0)
+			execl(tokenlag ? tokenlag : "build/tokenlag", "tokenlag", "-q", name, path, option, NULL);
+		_exit(127);
+	}
+	if (wait4(pid, &status, 0, &u) != pid || status)
+		return -ECHILD;
+	printf("  tokenlag %-6s %-6s %4.1f s of CPU, %.0f MB\n", name, option ? option : "",
+	       (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+		       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6,
+	       (double)u.ru_maxrss * 1024 / 1e6);
+	return 0;
+}
+
+static int commands(const char *path)
+{
+	static const char *const names[] = { "blame", "report", "why" };
+	int err = 0;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !err; i++) {
+		err = command(path, names[i], NULL);
+		if (!err && strcmp(names[i], "why") != 0)
+			err = command(path, names[i], "--json");
+	}
+	return err;
+}
+
 int main(int argc, char **argv)
 {
 	static const uint32_t streams[] = { 64, 4 };
@@ -275,6 +315,8 @@ int main(int argc, char **argv)
 		err = write_recording(path, streams[i], seconds);
 		if (!err)
 			err = explain_apart(path);
+		if (!err)
+			err = commands(path);
 	}
 	unlink(path);
 	if (err)

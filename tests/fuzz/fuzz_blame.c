@@ -131,7 +131,7 @@ static void check_clues(const struct model_view *v)
 		for (size_t i = 0; i < v->requests[r].n_chunks; i++) {
 			uint64_t at = clues__delivered_ns(c, r, i, &by);
 
-			if (at && at < v->requests[r].chunks[i].ts_ns)
+			if (at && at < chunk_ns(&v->requests[r], i))
 				abort();
 		}
 	}

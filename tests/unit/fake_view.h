@@ -123,7 +123,7 @@ static inline void fake_chunk(struct rec_request *r, double ms, uint32_t flags)
 	if (!r->chunks)
 		abort();
 	c = &r->chunks[r->n_chunks++];
-	*c = (struct rec_chunk){ .ts_ns = fake_ns(ms), .flags = flags };
+	*c = (struct rec_chunk){ .since_ns = (int64_t)fake_ns(ms), .flags = flags };
 	if (!r->at_ns[P_FIRST_CHUNK])
 		fake_point(r, P_FIRST_CHUNK, ms);
 	if (!(flags & TL_CHUNK_TOKEN))

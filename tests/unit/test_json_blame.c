@@ -24,12 +24,14 @@ static int teardown(void **state)
 static char *blame_json(struct fake *f, const struct blame_selection *sel, bool all)
 {
 	struct json_opts o = { .all_gaps = all };
+	struct summary summary;
 	char *text = NULL;
 	size_t len;
 	FILE *out = open_memstream(&text, &len);
 
 	assert_non_null(out);
-	assert_int_equal(json_blame_only(&f->v, &fake_blame, sel, &o, out), 0);
+	assert_int_equal(summarise(&f->v, &summary), 0);
+	assert_int_equal(json_blame_only(&f->v, &summary, &fake_blame, sel, &o, out), 0);
 	fclose(out);
 	return text;
 }
