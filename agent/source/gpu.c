@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "source/gpu_tids.h"
 #include "source/inject.h"
 
 #define SECOND_NS 1000000000ull
@@ -24,9 +25,6 @@ enum {
 	LEAVE_MS = 2000,
 };
 
-struct counts {			/* of the ring, as they were at a time */
-	uint64_t launches, records, bad, dropped, own_ns;
-};
 struct gpu {
 	pid_t pid;
 	int memfd, pidfd;
@@ -34,8 +32,11 @@ struct gpu {
 	uint64_t tail;		/* ours: the one in the ring is for the library to see */
 	uint32_t n_orders;
 	enum tl_gpu_level level;	/* as ordered */
-	bool broken;
-	struct counts told;	/* in the last health */
+	enum tl_gpu_level fallback;	/* if there is no library any more */
+	enum tl_gpu_trouble trouble;	/* why the level was lowered, until it is told */
+	bool broken, leaving;
+	struct gpu_tids tids;
+	struct gpu_counts told;	/* in the last health */
 	uint64_t told_ns;
 	uint32_t told_state;
 	enum tl_gpu_level told_level;
@@ -81,6 +82,7 @@ static void gpu__free(struct gpu *g)
 		close(g->memfd);
 	if (g->pidfd >= 0)
 		close(g->pidfd);
+	gpu_tids__free(&g->tids);
 	free(g);
 }
 
@@ -94,6 +96,7 @@ static struct gpu *gpu__new(pid_t pid)
 	g->memfd = -1;
 	g->pidfd = syscall(SYS_pidfd_open, pid, 0);
 	g->told_ns = now_monotonic_ns();
+	gpu_tids__init(&g->tids, pid);
 	return g;
 }
 
@@ -138,6 +141,11 @@ int gpu__attach(pid_t pid, const char *library, struct gpu **ret, struct gpu_ent
 	return 0;
 }
 
+static void order(struct gpu *g, uint32_t what)
+{
+	__atomic_store_n(&g->ring->order, what | ++g->n_orders << 8, __ATOMIC_RELEASE);
+}
+
 void gpu__order(struct gpu *g, enum tl_gpu_level level, uint32_t max_window_ms)
 {
 	uint32_t what = level == TL_GPU_KERNELS ? TL_ORDER_KERNELS : level == TL_GPU_GRAPH ? TL_ORDER_GRAPH :
@@ -145,7 +153,31 @@ void gpu__order(struct gpu *g, enum tl_gpu_level level, uint32_t max_window_ms)
 
 	g->level = level;
 	g->ring->max_window_ms = max_window_ms;
-	__atomic_store_n(&g->ring->order, what | ++g->n_orders << 8, __ATOMIC_RELEASE);
+	g->ring->max_records = level == TL_GPU_GRAPH ? UINT32_MAX : 0;
+	order(g, what);
+}
+
+void gpu__pause(struct gpu *g)
+{
+	order(g, TL_ORDER_IDLE);
+}
+
+void gpu__lower(struct gpu *g, enum tl_gpu_level level, enum tl_gpu_trouble trouble)
+{
+	g->level = level;
+	g->trouble = trouble;
+	gpu__pause(g);
+}
+
+void gpu__falls_to(struct gpu *g, enum tl_gpu_level level)
+{
+	g->fallback = level;
+}
+
+void gpu__let_go(struct gpu *g)
+{
+	g->leaving = true;
+	order(g, TL_ORDER_LEAVE);
 }
 
 enum tl_ring_state gpu__state(const struct gpu *g)
@@ -173,7 +205,7 @@ static bool is_known(const struct tl_hdr *h)
 }
 
 /* The target can write what it likes, at any time: an event is copied, then looked at. */
-static int take(struct gpu *g, gpu_event_fn fn, void *ctx)
+static int take(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)
 {
 	union { struct tl_hdr hdr; struct tl_gpu_name name; char bytes[MAX_EVENT]; } ev;
 	char *data = (char *)g->ring + DATA_OFFSET, *at = data + (g->tail & (DATA_BYTES - 1));
@@ -191,6 +223,8 @@ static int take(struct gpu *g, gpu_event_fn fn, void *ctx)
 		memcpy(&ev, at, size);
 		memcpy(&ev, &word, sizeof(word));
 		ev.hdr.tgid = g->pid;
+		if (ev.hdr.tid)
+			ev.hdr.tid = gpu_tids__ours(&g->tids, ev.hdr.tid, now_ns);
 		tell = is_known(&ev.hdr);
 		if (tell && kind == TL_GPU_NAME)
 			ev.name.name[sizeof(ev.name.name) - 1] = 0;
@@ -205,9 +239,11 @@ static int take(struct gpu *g, gpu_event_fn fn, void *ctx)
 
 /* ---- health ---- */
 
-static struct counts count(const struct tl_ring *r)
+struct gpu_counts gpu__counts(const struct gpu *g)
 {
-	return (struct counts){
+	const struct tl_ring *r = g->ring;
+
+	return (struct gpu_counts){
 		r->n_launches, r->n_records, r->n_bad, r->n_dropped + r->n_cupti_dropped,
 		r->callback_ns + r->record_ns + r->overhead_ns,
 	};
@@ -234,12 +270,20 @@ static uint16_t trouble_of(uint32_t state, const char *why, char holder[32])
 	return strstr(why, "collection is dead") ? TL_GPU_BROKEN : TL_GPU_FINE;
 }
 
+enum tl_gpu_trouble gpu__trouble(struct gpu *g)
+{
+	char holder[32] = "";
+
+	return trouble_of(gpu__state(g), gpu__why(g), holder);
+}
+
 static void tell_health(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)
 {
-	struct counts c = count(g->ring), *t = &g->told;
+	struct gpu_counts c = gpu__counts(g), *t = &g->told;
 	uint32_t state = gpu__state(g);
 	uint64_t span_ns = since(now_ns, g->told_ns), own_ns = since(c.own_ns, t->own_ns);
-	enum tl_gpu_level to = state == TL_RING_REFUSED || state == TL_RING_LEFT ? TL_GPU_OFF : g->level;
+	bool gone = (state == TL_RING_REFUSED || state == TL_RING_LEFT || g->broken) && !g->leaving;
+	enum tl_gpu_level to = gone && g->level > g->fallback ? g->fallback : g->level;
 	struct tl_gpu_health h = {
 		.hdr = { sizeof(h), TL_GPU_HEALTH, g->ring->simulated ? TL_GPU_SIMULATED : 0, g->pid, 0, now_ns },
 		.since_ns = g->told_ns, .launches = since(c.launches, t->launches),
@@ -252,10 +296,13 @@ static void tell_health(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *c
 	else if (span_ns)
 		h.overhead_ppm = 1000000;
 	h.trouble = trouble_of(state, gpu__why(g), h.holder);
+	if (h.trouble == TL_GPU_FINE)
+		h.trouble = g->trouble;
+	g->trouble = TL_GPU_FINE;
 	*t = c;
 	g->told_ns = now_ns;
 	g->told_state = state;
-	g->told_level = to;
+	g->told_level = g->level = to;
 	fn(ctx, &h.hdr);
 }
 
@@ -265,10 +312,11 @@ int gpu__poll(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)
 	int n = 0, got = 1;
 
 	__atomic_store_n(&g->ring->heartbeat_ns, now_ns, __ATOMIC_RELEASE);
-	while (!g->broken && n < MAX_EVENTS && (got = take(g, fn, ctx)) > 0)
+	while (!g->broken && n < MAX_EVENTS && (got = take(g, now_ns, fn, ctx)) > 0)
 		n++;
 	g->broken |= got < 0;
-	if (gpu__state(g) != g->told_state || since(now_ns, g->told_ns) >= SECOND_NS) {
+	if (gpu__state(g) != g->told_state || g->level != g->told_level || g->trouble ||
+	    since(now_ns, g->told_ns) >= SECOND_NS) {
 		tell_health(g, now_ns, fn, ctx);
 		n++;
 	}
@@ -284,7 +332,8 @@ int gpu__leave(struct gpu *g, gpu_event_fn fn, void *ctx)
 
 	if (!g)
 		return 0;
-	__atomic_store_n(&g->ring->order, TL_ORDER_LEAVE, __ATOMIC_RELEASE);
+	if (!g->leaving)
+		gpu__let_go(g);
 	while (err == -EINPROGRESS) {
 		enum tl_ring_state state = gpu__state(g);
 

@@ -22,8 +22,21 @@ int gpu__attach(pid_t pid, const char *library, struct gpu **ret, struct gpu_ent
  * 0 or -errno, and memfd stays the caller's. */
 int gpu__serve(pid_t pid, int memfd, struct gpu **ret);
 
-/* What is wanted from now on. OFF and LAUNCHES ask nothing of the library. Each call opens a new window. */
+/* What is wanted from now on. OFF and LAUNCHES ask nothing of the library. Each call opens a new window, of graphs
+ * with any number of records. */
 void gpu__order(struct gpu *g, enum tl_gpu_level level, uint32_t max_window_ms);
+/* Closes the window; the level stays what it is. */
+void gpu__pause(struct gpu *g);
+/* A lower level from now on, and why: said by a tl_gpu_health at once. */
+void gpu__lower(struct gpu *g, enum tl_gpu_level level, enum tl_gpu_trouble trouble);
+/* What is left if the library cannot, or has gone: OFF, if nothing else is said. */
+void gpu__falls_to(struct gpu *g, enum tl_gpu_level level);
+
+struct gpu_counts {		/* so far, as the library says it */
+	uint64_t launches, records, bad, dropped;
+	uint64_t own_ns;	/* its time, and CUPTI's */
+};
+struct gpu_counts gpu__counts(const struct gpu *g);
 
 /* Takes what has arrived, says that the agent lives (call it at least twice a second), and adds a
  * tl_gpu_health for each second and for each change of state. Events live during the call only.
@@ -32,11 +45,15 @@ void gpu__order(struct gpu *g, enum tl_gpu_level level, uint32_t max_window_ms);
 typedef void (*gpu_event_fn)(void *ctx, const struct tl_hdr *ev);
 int gpu__poll(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx);
 
+/* The library begins to leave; gpu__leave waits for it. For several at once. */
+void gpu__let_go(struct gpu *g);
 /* Tells the library to leave, takes what still arrives, waits up to 2 s for the end, and frees. NULL is
  * fine. 0, or -ETIMEDOUT, -ESRCH. */
 int gpu__leave(struct gpu *g, gpu_event_fn fn, void *ctx);
 
 enum tl_ring_state gpu__state(const struct gpu *g);
+/* The library's reason not to give records. */
+enum tl_gpu_trouble gpu__trouble(struct gpu *g);
 /* The library's own words on it, "" if it has none; lives until the next call. */
 const char *gpu__why(struct gpu *g);
 

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The agent's end of the ring: what a library writes there, and what a hostile process might. */
 #include "source/gpu.h"
+#include "source/gpu_find.h"
+#include "source/gpu_tids.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -223,6 +226,125 @@ static void test_gpu__says_what_is_wrong(void **state)
 	}
 }
 
+static void test_gpu__lowers_the_level(void **state)
+{
+	struct fixture *f = *state;
+
+	gpu__order(f->gpu, TL_GPU_KERNELS, 0);
+	f->ring->state = TL_RING_ACTIVE;
+	poll_after(f, 10);
+	assert_int_equal(f->ring->max_records, 0);
+	gpu__pause(f->gpu);
+	assert_int_equal(f->ring->order & 0xff, TL_ORDER_IDLE);
+	poll_after(f, 10);
+	assert_int_equal(f->got.n_healths, 1);		/* a pause is nothing new */
+	gpu__lower(f->gpu, TL_GPU_GRAPH, TL_GPU_BUDGET);
+	poll_after(f, 10);
+	assert_int_equal(f->got.n_healths, 2);
+	assert_int_equal(f->got.health.level, TL_GPU_KERNELS);
+	assert_int_equal(f->got.health.to_level, TL_GPU_GRAPH);
+	assert_int_equal(f->got.health.trouble, TL_GPU_BUDGET);
+	poll_after(f, 10);
+	assert_int_equal(f->got.n_healths, 2);
+	gpu__order(f->gpu, TL_GPU_GRAPH, 600000);
+	assert_int_equal(f->ring->max_records, UINT32_MAX);
+	gpu__falls_to(f->gpu, TL_GPU_LAUNCHES);
+	memcpy(f->ring->why, "collection is dead", 19);
+	f->ring->state = TL_RING_REFUSED;
+	assert_int_equal(gpu__trouble(f->gpu), TL_GPU_BROKEN);
+	poll_after(f, 10);
+	assert_int_equal(f->got.health.level, TL_GPU_GRAPH);
+	assert_int_equal(f->got.health.to_level, TL_GPU_LAUNCHES);
+	assert_int_equal(f->got.health.trouble, TL_GPU_BROKEN);
+	poll_after(f, 10);
+	assert_int_equal(f->got.n_healths, 3);
+}
+
+static void test_gpu__leaves_without_a_word(void **state)
+{
+	struct fixture *f = *state;
+
+	gpu__order(f->gpu, TL_GPU_KERNELS, 0);
+	f->ring->state = TL_RING_ACTIVE;
+	poll_after(f, 10);
+	gpu__let_go(f->gpu);
+	assert_int_equal(f->ring->order & 0xff, TL_ORDER_LEAVE);
+	f->ring->state = TL_RING_LEFT;
+	poll_after(f, 10);
+	assert_int_equal(f->got.health.to_level, TL_GPU_KERNELS);	/* nothing was lost by it */
+}
+
+static void test_gpu_tids__reads_status(void **state)
+{
+	(void)state;
+	assert_int_equal(gpu_tids_last("Name:\tx\nNSpid:\t4711\nNSpgid:\t1\n"), 4711);
+	assert_int_equal(gpu_tids_last("Name:\tx\nNSpid:\t4711\t12\t7\nNSpgid:\t1\n"), 7);
+	assert_int_equal(gpu_tids_last("Name:\tx\nNSpid:\n"), 0);
+	assert_int_equal(gpu_tids_last(""), 0);
+}
+
+/* A process that is the first of its namespace, and a thread that it has not. */
+static void test_gpu_tids__maps(void **state)
+{
+	struct gpu_tids t;
+	int ready[2], status;
+	pid_t child;
+	char c;
+
+	(void)state;
+	gpu_tids__init(&t, getpid());
+	assert_int_equal(gpu_tids__ours(&t, 12345, 1), 12345);
+	gpu_tids__free(&t);
+	assert_int_equal(pipe(ready), 0);
+	child = fork();
+	if (!child) {		/* its children are in another namespace */
+		pid_t inner = unshare(CLONE_NEWPID) ? -1 : fork();
+
+		if (inner < 0)
+			c = 'n';
+		else if (inner)
+			_exit(waitpid(inner, &status, 0) < 0);
+		else
+			c = 'y';
+		if (write(ready[1], &c, 1) != 1)
+			_exit(1);
+		if (c == 'y')
+			pause();
+		_exit(0);
+	}
+	assert_int_equal(read(ready[0], &c, 1), 1);
+	if (c == 'y') {
+		uint32_t *pids;
+
+		assert_int_equal(gpu_descendants(child, &pids), 1);
+		gpu_tids__init(&t, pids[0]);
+		assert_false(t.same);
+		OOM_LOOP({ t.look_ns = 0; (void)gpu_tids__ours(&t, 1, 1); });
+		assert_int_equal(gpu_tids__ours(&t, 1, 2000000000), pids[0]);
+		assert_int_equal(gpu_tids__ours(&t, 77, 4000000000), 0);
+		gpu_tids__free(&t);
+		kill(pids[0], SIGKILL);
+		free(pids);
+	}
+	waitpid(child, &status, 0);
+	close(ready[0]);
+	close(ready[1]);
+	if (c != 'y')
+		skip();
+}
+
+static void test_gpu_find(void **state)
+{
+	uint32_t *pids = NULL;
+	int n = -1;
+
+	(void)state;
+	assert_int_equal(gpu_maps_cuda(getpid()), 0);
+	assert_int_equal(gpu_maps_cuda(INT32_MAX), -ESRCH);
+	OOM_LOOP({ n = gpu_descendants(getpid(), &pids); if (n < 0) assert_int_equal(n, -ENOMEM); else free(pids); });
+	assert_int_equal(n, 0);
+}
+
 static void test_gpu__sees_the_end(void **state)
 {
 	int fd = memfd_create("ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -265,6 +387,11 @@ int main(void)
 		cmocka_unit_test(test_gpu__stops_at_garbage),
 		cmocka_unit_test_setup_teardown(test_gpu__tells_health, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_gpu__says_what_is_wrong, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_gpu__lowers_the_level, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_gpu__leaves_without_a_word, setup, teardown),
+		cmocka_unit_test(test_gpu_tids__reads_status),
+		cmocka_unit_test(test_gpu_tids__maps),
+		cmocka_unit_test(test_gpu_find),
 		cmocka_unit_test(test_gpu__sees_the_end),
 		cmocka_unit_test(test_gpu__serve_refuses),
 	};
