@@ -26,6 +26,7 @@ struct record_opts {
 	uint64_t duration_ns;	/* 0: until a signal */
 	uint32_t tiers;
 	enum tl_gpu_level gpu;
+	uint32_t gpu_budget_ppm;
 	uint64_t head_bytes, tail_bytes, ring_bytes;
 	bool json, raw, force, no_proxies;
 };
@@ -49,6 +50,7 @@ static const struct argp_option options[] = {
 	{ "json", 'j', NULL, 0, "At the end print the report of what was seen live, as JSON", 0 },
 	{ "tier", 't', "N", 0, "Highest tier to use: 0 kernel only, 1 also probes in the engine. Default: 1", 1 },
 	{ "gpu", 'g', "LEVEL", 0, "How deep to look into GPU work: off, launches, graph, kernels. Default: launches", 1 },
+	{ "gpu-budget", 'G', "PCT", 0, "What that may cost of the server's speed; 100: whatever it costs. Default: 1", 1 },
 	{ "head", 'H', "BYTES", 0, "Keep this much of the start of each read and write. Default: 4k", 1 },
 	{ "tail", 'T', "BYTES", 0, "Keep this much of its end if it is longer. Default: 1k", 1 },
 	{ "ring", 'R', "BYTES", 0, "Size of the kernel's event buffer, a power of two. Default: 8M", 1 },
@@ -76,6 +78,16 @@ static enum tl_gpu_level parse_gpu(struct argp_state *state, const char *arg)
 			return i;
 	argp_error(state, "--gpu '%s' is not off, launches, graph or kernels", arg);
 	return TL_GPU_OFF;
+}
+
+static uint32_t parse_budget(struct argp_state *state, const char *arg)
+{
+	char *end;
+	double pct = strtod(arg, &end);
+
+	if (end == arg || *end || !(pct >= 0.01 && pct <= 100))
+		argp_error(state, "--gpu-budget '%s' is no percentage from 0.01 to 100", arg);
+	return pct * 10000;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -116,6 +128,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'g':
 		o->gpu = parse_gpu(state, arg);
+		return 0;
+	case 'G':
+		o->gpu_budget_ppm = parse_budget(state, arg);
 		return 0;
 	case 'H':
 		parse_size(state, "head", arg, &o->head_bytes);
@@ -272,6 +287,7 @@ static int record(struct recording *r)
 {
 	struct session_opts so = {
 		.pids = r->o.pids, .n_pids = r->o.n_pids, .no_proxies = r->o.no_proxies, .gpu = r->o.gpu,
+		.gpu_budget_ppm = r->o.gpu_budget_ppm,
 		.bpf = { .head_bytes = r->o.head_bytes, .tail_bytes = r->o.tail_bytes,
 			 .ring_bytes = r->o.ring_bytes, .tiers = r->o.tiers },
 		.out = { on_event, r }, .raw = { r->o.raw ? on_raw : NULL, r },

@@ -102,9 +102,37 @@ static int open_proxies(struct session *s)
 	return s->proxies ? 0 : -ENOMEM;
 }
 
+/* What the pipeline says, on its way out. */
+static int see(void *ctx, const struct tl_hdr *ev)
+{
+	struct session *s = ctx;
+
+	if (s->gpu)
+		session_gpu__see(s->gpu, ev);
+	return emit(&s->opts.out, ev);
+}
+
+/* A process that serves nothing itself, and was not found to be part of an engine: a rank, a worker. */
+static int adopt(void *ctx, uint32_t tgid, uint32_t server)
+{
+	const struct host_process hp = { .tgid = tgid, .server = server, .role = "worker", .title = "" };
+	struct session *s = ctx;
+	int err;
+
+	if (map__get(s->targets, tgid))
+		return 0;
+	err = src_bpf__add_target_mode(s->bpf, tgid, TL_TARGET_QUIET);
+	err = err && err != -ESRCH ? err : host__add(s->host, &hp);
+	log_info("pid %u: uses CUDA for the server of pid %u", tgid, server);
+	return err == -E2BIG ? 0 : err;
+}
+
 static int open_gpu(struct session *s)
 {
-	const struct session_gpu_opts go = { s->bpf, s->host, s->feed, s->opts.gpu };
+	const struct session_gpu_opts go = {
+		.bpf = s->bpf, .out = s->feed, .level = s->opts.gpu, .budget_ppm = s->opts.gpu_budget_ppm,
+		.adopt = adopt, .ctx = s,
+	};
 
 	if (s->opts.gpu == TL_GPU_OFF)
 		return 0;
@@ -126,8 +154,9 @@ int session__open(const struct session_opts *opts, struct session **ret)
 	s->begin_ns = monotonic_ns();
 	s->tap = (struct emit){ take, s };
 	s->feed = (struct emit){ feed, s };
+	s->seen = (struct emit){ see, s };
 	s->targets = map__new(sizeof(struct target), MAX_TARGETS);
-	s->pipe = pipeline__new(NULL, &s->opts.out);
+	s->pipe = pipeline__new(NULL, &s->seen);
 	if (!s->targets || !s->pipe)
 		goto fail;
 	s->opts.bpf.refuse = refused_rows();

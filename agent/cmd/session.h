@@ -15,7 +15,8 @@ struct session_opts {
 	const pid_t *pids;	/* processes asked for; none: every engine that is found */
 	size_t n_pids;
 	bool no_proxies;	/* do not follow what stands before engines on this host */
-	enum tl_gpu_level gpu;	/* how deep to look into GPU work, at most */
+	enum tl_gpu_level gpu;	/* how deep to look into GPU work, at most ... */
+	uint32_t gpu_budget_ppm; /* ... and what that may cost of a server's speed; 0: the default */
 	struct src_bpf_opts bpf;
 	struct emit out;	/* semantic events */
 	struct emit raw;	/* also raw ones, for --raw; fn NULL: not wanted */

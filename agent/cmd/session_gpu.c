@@ -1,34 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looks into the processes of a server that use CUDA. */
-#include "cmd/session_gpu.h"
+/* Finds the processes of a server that use CUDA, enters them, and takes what they tell. */
+#include "cmd/session_gpu_priv.h"
 
-#include "base/map.h"
 #include "cmd/log.h"
-#include "source/gpu.h"
+#include "cmd/session.h"
 #include "source/gpu_find.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SECOND_NS 1000000000ull
-
 enum {
-	MAX_PROCESSES = 1024,	/* of all servers */
+	MAX_PROCESSES = 4096,	/* of all servers, those without CUDA included */
+	MAX_SERVERS = 256, MAX_STREAMS = 16384,
 	MAX_LOOK_S = 8,		/* how seldom a process is asked whether it uses CUDA by now */
-	WINDOW_MS = 2000,
-};
-
-struct gpu_process {
-	uint32_t server;
-	struct gpu *gpu;	/* NULL: not entered */
-	uint64_t look_ns, pause_ns;	/* when to look at it again; 0: never */
-	uint64_t order_ns;	/* when a window is to be opened */
-};
-
-struct session_gpu {
-	struct session_gpu_opts opts;
-	struct map *processes;	/* tgid -> struct gpu_process */
-	int err;		/* of opts.out */
+	MAX_TRIES = 5,		/* to enter one that was busy */
 };
 
 struct session_gpu *session_gpu__new(const struct session_gpu_opts *opts)
@@ -39,11 +24,12 @@ struct session_gpu *session_gpu__new(const struct session_gpu_opts *opts)
 		return NULL;
 	s->opts = *opts;
 	s->processes = map__new(sizeof(struct gpu_process), MAX_PROCESSES);
-	if (!s->processes) {
-		free(s);
-		return NULL;
-	}
-	return s;
+	s->servers = map__new(sizeof(struct gpu_server), MAX_SERVERS);
+	s->streams = map__new(sizeof(uint64_t), MAX_STREAMS);
+	if (s->processes && s->servers && s->streams)
+		return s;
+	session_gpu__free(s);
+	return NULL;
 }
 
 static void ignore(void *ctx, const struct tl_hdr *ev)
@@ -53,15 +39,19 @@ static void ignore(void *ctx, const struct tl_hdr *ev)
 
 void session_gpu__free(struct session_gpu *s)
 {
+	struct gpu_process *p;
+
 	if (!s)
 		return;
-	for (struct gpu_process *p = map__oldest(s->processes, NULL); p; p = map__newer(s->processes, p, NULL))
+	for (p = s->processes ? map__oldest(s->processes, NULL) : NULL; p; p = map__newer(s->processes, p, NULL))
 		gpu__leave(p->gpu, ignore, NULL);
 	map__free(s->processes);
+	map__free(s->servers);
+	map__free(s->streams);
 	free(s);
 }
 
-static void pass_on(void *ctx, const struct tl_hdr *ev)
+void session_gpu_pass(void *ctx, const struct tl_hdr *ev)
 {
 	struct session_gpu *s = ctx;
 
@@ -71,11 +61,25 @@ static void pass_on(void *ctx, const struct tl_hdr *ev)
 
 /* ---- who ---- */
 
+static void begin_server(struct session_gpu *s, struct gpu_server *sv)
+{
+	struct governor_opts go = { .wanted = s->opts.level, .budget_ppm = s->opts.budget_ppm };
+
+	governor__init(&sv->gov, &go, monotonic_ns());
+}
+
 static int add(struct session_gpu *s, uint32_t tgid, uint32_t server)
 {
+	struct gpu_server *sv = map__get(s->servers, server);
 	struct gpu_process *p;
 	bool fresh;
 
+	if (!sv) {
+		sv = map__put(s->servers, server, NULL);
+		if (!sv)
+			return map__is_full(s->servers) ? 0 : -ENOMEM;
+		begin_server(s, sv);
+	}
 	p = map__put(s->processes, tgid, &fresh);
 	if (!p)
 		return map__is_full(s->processes) ? 0 : -ENOMEM;
@@ -99,77 +103,182 @@ int session_gpu__add(struct session_gpu *s, uint32_t tgid, uint32_t server)
 int session_gpu__note(struct session_gpu *s, const struct tl_raw_proc *e)
 {
 	struct gpu_process *p = map__get(s->processes, e->what == TL_PROC_FORK ? e->parent : e->hdr.tgid);
+	uint64_t later = e->hdr.ts_ns + SECOND_NS;	/* most children live shorter, or run another program soon */
 	int err = 0;
 
 	if (!p)
 		return 0;
-	if (e->what == TL_PROC_FORK)
+	if (e->what == TL_PROC_FORK) {
 		err = add(s, e->hdr.tgid, p->server);
+		p = map__get(s->processes, e->hdr.tgid);
+		if (p && !err)
+			p->look_ns = later;
+	} else if (e->what == TL_PROC_EXEC && !p->gpu) {
+		p->uses_cuda = p->probed = p->refused = false;
+		p->look_ns = later;
+		p->pause_ns = SECOND_NS;
+	}
 	return err;
 }
 
-/* ---- in ---- */
+void session_gpu__see(struct session_gpu *s, const struct tl_hdr *ev)
+{
+	const struct tl_chunk *c = (const void *)ev;
+	const struct gpu_process *p;
+	struct gpu_server *sv;
+	uint64_t key, *last;
 
-static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
+	if (ev->kind != TL_CHUNK || !(ev->flags & (TL_CHUNK_TOKEN | TL_CHUNK_EMPTY)))
+		return;
+	p = map__get(s->processes, ev->tgid);
+	sv = p ? map__get(s->servers, p->server) : NULL;
+	if (!sv)
+		return;
+	sv->chunk_ns = ev->ts_ns;
+	key = (uint64_t)c->req << 16 | c->choice;
+	last = map__get(s->streams, key);
+	if (last) {
+		governor__gap(&sv->gov, *last, ev->ts_ns);
+		map__touch(s->streams, last);
+	} else {
+		if (map__is_full(s->streams) && map__oldest(s->streams, &key))
+			map__del(s->streams, key);
+		last = map__put(s->streams, (uint64_t)c->req << 16 | c->choice, NULL);
+	}
+	if (last)
+		*last = ev->ts_ns;
+}
+
+/* ---- in and out ---- */
+
+static void say_refused(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uint64_t now, const char *why)
+{
+	struct tl_gpu_health h = {
+		.hdr = { sizeof(h), TL_GPU_HEALTH, 0, tgid, 0, now },
+		.since_ns = now, .level = s->opts.level, .to_level = TL_GPU_OFF, .trouble = p->trouble,
+	};
+
+	log_warn("pid %u: no GPU records: %s", tgid, why);
+	session_gpu_pass(s, &h.hdr);
+}
+
+static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uint64_t now)
 {
 	struct gpu_entry entry;
 	int err = gpu__attach(tgid, NULL, &p->gpu, &entry);
 
-	(void)s;
 	p->look_ns = 0;
+	if (err == -ESRCH)
+		return;
 	if (err) {
 		p->gpu = NULL;
-		log_warn("pid %u: no GPU records: %s", tgid, entry.why);
+		p->refused = true;
+		p->trouble = err == -EBUSY ? TL_GPU_BUSY : TL_GPU_FINE;
+		say_refused(s, tgid, p, now, entry.why);
 		return;
 	}
-	log_info("pid %u: entered for GPU records, stopped for %.1f ms", tgid, entry.stopped_ns / 1e6);
-	p->order_ns = 1;
+	p->before = (struct gpu_counts){ 0 };
+	p->wait_ns = 0;
+	log_info("pid %u: entered for GPU records, a thread of it stood still for %.1f ms at most", tgid,
+		 entry.stopped_ns / 1e6);
 }
 
-static void look(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uint64_t now)
+static bool wants_records(struct session_gpu *s, const struct gpu_process *p)
 {
-	int uses = gpu_maps_cuda(tgid);
+	struct gpu_server *sv = map__get(s->servers, p->server);
 
-	if (uses > 0 && s->opts.level > TL_GPU_LAUNCHES) {
-		enter(s, tgid, p);
-		return;
+	if (sv && sv->gov.for_good)	/* what held for others may not hold for this one */
+		begin_server(s, sv);
+	return sv && sv->gov.level >= TL_GPU_GRAPH && !p->refused;
+}
+
+static int look(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uint64_t now)
+{
+	int uses = gpu_maps_cuda(tgid), err = 0;
+
+	if (uses <= 0) {
+		p->look_ns = uses == -ESRCH ? 0 : now + p->pause_ns;
+		if (p->pause_ns < MAX_LOOK_S * SECOND_NS)
+			p->pause_ns *= 2;
+		return 0;
 	}
-	p->look_ns = uses == -ESRCH ? 0 : now + p->pause_ns;
-	if (p->pause_ns < MAX_LOOK_S * SECOND_NS)
-		p->pause_ns *= 2;
+	p->look_ns = 0;
+	p->uses_cuda = true;
+	if (!p->adopted)
+		err = s->opts.adopt(s->opts.ctx, tgid, p->server);
+	p->adopted = true;
+	if (!err && wants_records(s, p))
+		enter(s, tgid, p, now);
+	return err;
+}
+
+/* The end of one that was told to leave, that cannot, or that has ended. */
+static void part(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, int why)
+{
+	enum tl_ring_state state = gpu__state(p->gpu);
+
+	if (why == -ESRCH) {
+		log_warn("pid %u has ended: its GPU records end with it", tgid);
+	} else if (why == -EPROTO) {
+		log_warn("pid %u: what its library writes are no events: it is not read any more", tgid);
+		p->refused = true;
+	} else if (state == TL_RING_REFUSED || (state == TL_RING_LEFT && !p->leaving)) {
+		p->refused = true;
+		p->trouble = gpu__trouble(p->gpu);
+		log_warn("pid %u: no GPU records: %s", tgid, gpu__why(p->gpu));
+	} else if (state != TL_RING_LEFT) {
+		log_warn("pid %u: its library does not leave", tgid);
+	} else if (*gpu__why(p->gpu)) {
+		log_info("pid %u: %s", tgid, gpu__why(p->gpu));
+	}
+	gpu__leave(p->gpu, session_gpu_pass, s);
+	p->gpu = NULL;
+	p->leaving = false;
+}
+
+static void poll_one(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uint64_t now)
+{
+	int n = gpu__poll(p->gpu, now, session_gpu_pass, s);
+	enum tl_ring_state state = gpu__state(p->gpu);
+
+	if (n < 0 || (!n && (state == TL_RING_REFUSED || state == TL_RING_LEFT)) || gpu__is_late(p->gpu, now)) {
+		part(s, tgid, p, n);
+	} else if (state == TL_RING_STARTING && !p->wait_ns) {
+		p->wait_ns = now;
+	} else if (state == TL_RING_STARTING && p->wait_ns > 1 && now - p->wait_ns > SECOND_NS) {
+		p->wait_ns = 1;
+		log_warn("pid %u: %s", tgid, gpu__why(p->gpu));
+	}
 }
 
 int session_gpu__poll(struct session_gpu *s, uint64_t now)
 {
 	struct gpu_process *p;
 	uint64_t tgid;
+	int err = 0;
 
-	for (p = map__oldest(s->processes, &tgid); p; p = map__newer(s->processes, p, &tgid)) {
-		int n;
-
+	for (p = map__oldest(s->processes, &tgid); p && !err; p = map__newer(s->processes, p, &tgid)) {
 		if (!p->gpu && p->look_ns && now >= p->look_ns)
-			look(s, tgid, p, now);
-		if (!p->gpu)
-			continue;
-		if (p->order_ns && now >= p->order_ns) {
-			gpu__order(p->gpu, s->opts.level, WINDOW_MS);
-			p->order_ns = now + 2 * WINDOW_MS * (SECOND_NS / 1000);
-		}
-		n = gpu__poll(p->gpu, now, pass_on, s);
-		if (n == -ESRCH || n == -EPROTO) {
-			gpu__leave(p->gpu, pass_on, s);
-			p->gpu = NULL;
-		}
+			err = look(s, tgid, p, now);
+		if (p->gpu)
+			poll_one(s, tgid, p, now);
 	}
-	return s->err;
+	session_gpu_govern(s, now);
+	return err ? err : s->err;
 }
 
 int session_gpu__end(struct session_gpu *s)
 {
 	struct gpu_process *p;
+	uint64_t tgid;
 
 	for (p = map__oldest(s->processes, NULL); p; p = map__newer(s->processes, p, NULL)) {
-		gpu__leave(p->gpu, pass_on, s);
+		if (p->gpu && !p->leaving)
+			gpu__let_go(p->gpu);
+	}
+	for (p = map__oldest(s->processes, &tgid); p; p = map__newer(s->processes, p, &tgid)) {
+		if (p->gpu && gpu__leave(p->gpu, session_gpu_pass, s) == -ETIMEDOUT)
+			log_warn("pid %u: its library has not left within 2 s", (uint32_t)tgid);
 		p->gpu = NULL;
 	}
 	return s->err;

@@ -5,15 +5,17 @@
 
 #include "base/emit.h"
 #include "source/bpf.h"
-#include "source/host.h"
 #include <stdint.h>
 
 struct session_gpu;
 struct session_gpu_opts {
 	struct src_bpf *bpf;
-	struct host *host;
 	struct emit out;	/* semantic events */
 	enum tl_gpu_level level;	/* what is wanted, at most */
+	uint32_t budget_ppm;	/* of a server's speed; 0: the default */
+	/* A process that is none of the session's targets turned out to use CUDA. 0 or -errno. */
+	int (*adopt)(void *ctx, uint32_t tgid, uint32_t server);
+	void *ctx;
 };
 
 struct session_gpu *session_gpu__new(const struct session_gpu_opts *opts);	/* NULL: out of memory */
@@ -22,8 +24,10 @@ void session_gpu__free(struct session_gpu *s);	/* NULL is fine */
 /* This process, its children and what they will start are looked into once they use CUDA. server: the first process
  * of its server. 0 or -errno. */
 int session_gpu__add(struct session_gpu *s, uint32_t tgid, uint32_t server);
-/* A process started another, or another program. */
+/* A process started another, or another program, or ended. */
 int session_gpu__note(struct session_gpu *s, const struct tl_raw_proc *e);
+/* Each semantic event that is none of its own: what clients get tells what recording costs them. */
+void session_gpu__see(struct session_gpu *s, const struct tl_hdr *ev);
 
 /* To be called ten times a second, behind src_bpf__poll. 0 or -errno of `out`. */
 int session_gpu__poll(struct session_gpu *s, uint64_t now_ns);

@@ -27,6 +27,7 @@ struct session {
 	struct map *targets;	/* tgid -> struct target */
 	struct emit tap;	/* of what the kernel says */
 	struct emit feed;	/* of evidence from the host */
+	struct emit seen;	/* of what the pipeline says */
 	uint64_t begin_ns, events, detach_ns;
 	uint64_t check_ns;	/* when to see if there is anything new to look at ... */
 	uint64_t look_ns, look_pause_ns;	/* ... when to look for engines again, and the pause then */

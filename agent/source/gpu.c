@@ -35,6 +35,7 @@ struct gpu {
 	enum tl_gpu_level fallback;	/* if there is no library any more */
 	enum tl_gpu_trouble trouble;	/* why the level was lowered, until it is told */
 	bool broken, leaving;
+	uint64_t late_ns;	/* leaving: should have left by then */
 	struct gpu_tids tids;
 	struct gpu_counts told;	/* in the last health */
 	uint64_t told_ns;
@@ -177,7 +178,13 @@ void gpu__falls_to(struct gpu *g, enum tl_gpu_level level)
 void gpu__let_go(struct gpu *g)
 {
 	g->leaving = true;
+	g->late_ns = now_monotonic_ns() + LEAVE_MS * (SECOND_NS / 1000);
 	order(g, TL_ORDER_LEAVE);
+}
+
+bool gpu__is_late(const struct gpu *g, uint64_t now_ns)
+{
+	return g->leaving && now_ns > g->late_ns;
 }
 
 enum tl_ring_state gpu__state(const struct gpu *g)
@@ -327,7 +334,6 @@ int gpu__poll(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)
 
 int gpu__leave(struct gpu *g, gpu_event_fn fn, void *ctx)
 {
-	uint64_t until = now_monotonic_ns() + LEAVE_MS * (SECOND_NS / 1000);
 	int n = 0, err = -EINPROGRESS;
 
 	if (!g)
@@ -342,7 +348,7 @@ int gpu__leave(struct gpu *g, gpu_event_fn fn, void *ctx)
 			err = n;
 		else if (n <= 0 && (state == TL_RING_LEFT || state == TL_RING_REFUSED))
 			err = 0;
-		else if (now_monotonic_ns() > until)
+		else if (gpu__is_late(g, now_monotonic_ns()))
 			err = -ETIMEDOUT;
 		else if (n <= 0)
 			nanosleep(&(struct timespec){ 0, 2000000 }, NULL);

@@ -6,6 +6,7 @@
 #include "tl_event.h"
 #include "tl_ring.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -47,7 +48,9 @@ int gpu__poll(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx);
 
 /* The library begins to leave; gpu__leave waits for it. For several at once. */
 void gpu__let_go(struct gpu *g);
-/* Tells the library to leave, takes what still arrives, waits up to 2 s for the end, and frees. NULL is
+bool gpu__is_late(const struct gpu *g, uint64_t now_ns);	/* it should have left by now */
+/* Tells the library to leave, takes what still arrives, waits for the end until 2 s after it was
+ * first told so, and frees. NULL is
  * fine. 0, or -ETIMEDOUT, -ESRCH. */
 int gpu__leave(struct gpu *g, gpu_event_fn fn, void *ctx);
 

@@ -189,7 +189,10 @@ bool inject_arch__harmless(const struct inject_call *c)
 	case SYS_accept4: case SYS_recvfrom: case SYS_recvmsg: case SYS_sendto: case SYS_sendmsg: case SYS_write:
 	case SYS_sched_yield:
 		return true;
-	case SYS_futex:		/* a condition, a semaphore, a thread's end; locks, malloc's too, use FUTEX_WAIT */
+	case SYS_futex:		/* a condition, a semaphore, a thread's end; locks, malloc's too, use FUTEX_WAIT, in
+				 * one process only and for as long as it takes */
+		if ((c->args[1] & FUTEX_CMD_MASK) == FUTEX_WAIT)
+			return !(c->args[1] & FUTEX_PRIVATE_FLAG) || c->args[3];
 		return (c->args[1] & FUTEX_CMD_MASK) == FUTEX_WAIT_BITSET;
 	default:
 		return false;

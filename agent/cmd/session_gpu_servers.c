@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Governs servers: what their processes cost goes in, windows and levels come out. */
+#include "cmd/session_gpu_priv.h"
+
+#include "cmd/log.h"
+#include <string.h>
+
+enum { BUSY_NS = 1000000000 };	/* so long after the last sign of work */
+
+/* Counters of a ring that the target can write are not to be trusted to grow. */
+static uint64_t since(uint64_t now, uint64_t before)
+{
+	return now > before ? now - before : 0;
+}
+
+static void look_at_process(struct gpu_process *p, struct governor_look *l, uint32_t *n_live)
+{
+	struct gpu_counts c, *b = &p->before;
+	uint64_t own_ns;
+
+	if (p->refused)
+		l->trouble = p->trouble;
+	if (p->look_ns && p->uses_cuda)
+		(*n_live)++;		/* will be */
+	if (!p->gpu || p->leaving)
+		return;
+	(*n_live)++;
+	c = gpu__counts(p->gpu);
+	own_ns = since(c.own_ns, b->own_ns);
+	l->own_ns = own_ns > l->own_ns ? own_ns : l->own_ns;
+	l->records += since(c.records, b->records);
+	l->dropped += since(c.dropped, b->dropped);
+	l->open |= gpu__state(p->gpu) == TL_RING_ACTIVE;
+	*b = c;
+}
+
+static void lower(struct gpu_process *p, const struct governor_order *o)
+{
+	gpu__lower(p->gpu, o->level, o->trouble);
+	if (o->level >= TL_GPU_GRAPH)
+		return;
+	gpu__let_go(p->gpu);	/* a subscription costs something even if nothing is asked for */
+	p->leaving = true;
+}
+
+static void order_process(struct gpu_process *p, const struct governor_order *o, uint64_t now)
+{
+	if (o->changed && o->level >= TL_GPU_GRAPH && p->uses_cuda && !p->gpu) {
+		if (p->trouble == TL_GPU_BUSY)
+			p->refused = false;
+		if (!p->refused)
+			p->look_ns = now;
+	}
+	if (!p->gpu || p->leaving)
+		return;
+	if (o->changed)
+		lower(p, o);
+	else if (o->what == GOVERNOR_OPEN)
+		gpu__order(p->gpu, o->level, o->window_ms);
+	else if (o->what == GOVERNOR_CLOSE)
+		gpu__pause(p->gpu);
+}
+
+static bool is_busy(const struct gpu_server *sv, uint64_t now)
+{
+	if (!sv->chunk_ns && !sv->launch_ns)
+		return true;		/* nothing tells */
+	return now - sv->chunk_ns < BUSY_NS || now - sv->launch_ns < BUSY_NS;
+}
+
+static void govern(struct session_gpu *s, uint32_t server, struct gpu_server *sv, uint64_t now)
+{
+	struct governor_look l = { .now_ns = now, .busy = is_busy(sv, now) };
+	uint64_t n_windows = sv->gov.n_windows, inside_ns = sv->gov.inside_ns;
+	struct governor_order o;
+	struct gpu_process *p;
+	uint32_t n_live = 0;
+	bool uses = false;
+
+	for (p = map__oldest(s->processes, NULL); p; p = map__newer(s->processes, p, NULL)) {
+		if (p->server != server)
+			continue;
+		uses |= p->uses_cuda;
+		look_at_process(p, &l, &n_live);
+	}
+	if (!uses)
+		return;
+	l.refused = !n_live;
+	governor__look(&sv->gov, &l, &o);
+	if (o.changed && o.level < s->opts.level && !l.refused)
+		log_warn("pid %u: GPU: %s", server, o.why);
+	else if (o.changed)
+		log_info("pid %u: GPU: %s", server, o.why);
+	if (sv->gov.n_windows != n_windows)
+		log_info("pid %u: GPU: window %llu opens", server, (unsigned long long)sv->gov.n_windows);
+	if (sv->gov.inside_ns != inside_ns)
+		log_info("pid %u: GPU: window closed after %.1f s, cost %.2f %% while it lasted, the next one in %.1f s",
+			 server, (sv->gov.inside_ns - inside_ns) / 1e9, sv->gov.cost_ppm / 1e4,
+			 sv->gov.pause_ns / 1e9);
+	for (p = map__oldest(s->processes, NULL); p; p = map__newer(s->processes, p, NULL)) {
+		if (p->server == server)
+			order_process(p, &o, now);
+	}
+}
+
+void session_gpu_govern(struct session_gpu *s, uint64_t now)
+{
+	struct gpu_server *sv;
+	uint64_t server;
+
+	for (sv = map__oldest(s->servers, &server); sv; sv = map__newer(s->servers, sv, &server))
+		govern(s, server, sv, now);
+}
