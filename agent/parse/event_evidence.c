@@ -31,6 +31,9 @@ NAMES(troubles, { TL_GPU_FINE, "fine" }, { TL_GPU_BROKEN, "broken" },
 NAMES(health_flags, { TL_GPU_SIMULATED, "SIMULATED" });
 NAMES(calls, { TL_CALL_KERNEL, "kernel" }, { TL_CALL_GRAPH, "graph" }, { TL_CALL_SYNC, "sync" },
       { TL_CALL_COPY, "copy" }, { TL_CALL_ALLOC, "alloc" }, { TL_CALL_LOAD, "load" });
+NAMES(launch_flags, { TL_LAUNCH_WAITS, "WAITS" }, { TL_LAUNCH_TO, "TO" }, { TL_LAUNCH_FROM, "FROM" },
+      { TL_LAUNCH_FREE, "FREE" }, { TL_LAUNCH_MANY, "MANY" }, { TL_LAUNCH_FAILED, "FAILED" },
+      { TL_LAUNCH_UNSEEN, "UNSEEN" });
 NAMES(span_whats, { TL_SPAN_KERNEL, "kernel" }, { TL_SPAN_GRAPH, "graph" },
       { TL_SPAN_MEMCPY, "memcpy" }, { TL_SPAN_MEMSET, "memset" }, { TL_SPAN_OVERHEAD, "overhead" });
 NAMES(metrics, { TL_CLAIM_TTFT, "ttft" }, { TL_CLAIM_TOTAL, "total" }, { TL_CLAIM_TPOT, "tpot" },
@@ -218,7 +221,7 @@ const struct event_kind event_evidence_kinds[] = {
 	KIND(TL_GPU_HEALTH, gpu_health, health_flags, NULL, sizeof(struct tl_gpu_health)),
 	PLAIN(TL_CLOCK, clock),
 	PLAIN(TL_CLAIM, claim),
-	PLAIN(TL_GPU_LAUNCH, gpu_launch),
+	KIND(TL_GPU_LAUNCH, gpu_launch, launch_flags, NULL, sizeof(struct tl_gpu_launch)),
 	PLAIN(TL_GPU_SPAN, gpu_span),
 	PLAIN(TL_GPU_NAME, gpu_name),
 };

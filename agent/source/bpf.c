@@ -338,6 +338,8 @@ void src_bpf__cost(const struct src_bpf *s, struct src_bpf_cost *ret)
 		bpf_engines_add_cost(s, &c);
 		if (s->tcp)
 			bpf_add_cost(s->tcp, &c);
+		if (s->cuda)
+			bpf_add_cost(s->cuda, &c);
 		if (s->sched)
 			bpf_add_cost(s->sched, &threads);
 		c.run_ns += threads.run_ns;

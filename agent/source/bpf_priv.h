@@ -30,6 +30,7 @@ struct src_bpf {
 	struct tcp_bpf *tcp_skel;	/* NULL: the kernel takes none of it */
 	struct bpf_object *tcp;		/* of it */
 	struct bpf_object *sched;	/* owned by struct host; NULL: none */
+	struct bpf_object *cuda;	/* owned by struct cuda; NULL: none */
 	bool multi;			/* its programs are for multi-uprobe links */
 	struct bpf_link **links;	/* of the system-wide rows, by row; NULL where off */
 	int *row_errs;			/* why a system-wide row is off */

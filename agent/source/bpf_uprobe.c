@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -18,14 +19,16 @@ struct multi_attr {		/* of BPF_LINK_CREATE */
 };
 _Static_assert(sizeof(struct multi_attr) == 64, "ABI of the kernel");
 
-static int multi_link(int prog_fd, pid_t pid, const char *path, uint64_t offset, bool is_return)
+static int multi_link(int prog_fd, pid_t pid, const char *path, const uint64_t *offsets, const uint64_t *cookies,
+		      size_t n, bool is_return)
 {
 	struct multi_attr attr = {
 		.prog_fd = prog_fd,
 		.attach_type = trace_uprobe_multi,
 		.path = (uintptr_t)path,
-		.offsets = (uintptr_t)&offset,
-		.n = 1,
+		.offsets = (uintptr_t)offsets,
+		.cookies = (uintptr_t)cookies,
+		.n = n,
 		.multi_flags = is_return ? UPROBE_MULTI_RETURN : 0,
 		.pid = pid,
 	};
@@ -41,6 +44,7 @@ bool bpf_uprobe_has_multi(void)
 		{ .code = BPF_JMP | BPF_EXIT },
 	};
 	LIBBPF_OPTS(bpf_prog_load_opts, opts, .expected_attach_type = trace_uprobe_multi);
+	const uint64_t begin = 0;
 	int prog, dir, pid;
 
 	prog = bpf_prog_load(BPF_PROG_TYPE_KPROBE, NULL, "GPL", insns, 2, &opts);
@@ -48,8 +52,8 @@ bool bpf_uprobe_has_multi(void)
 		return false;
 	/* A directory cannot be probed: -EBADF, where such links are known. Kernels that take the pid
 	 * for that of a process look at it first: -EINVAL. */
-	dir = multi_link(prog, 0, "/", 0, false);
-	pid = multi_link(prog, -1, "/", 0, false);
+	dir = multi_link(prog, 0, "/", &begin, NULL, 1, false);
+	pid = multi_link(prog, -1, "/", &begin, NULL, 1, false);
 	close(prog);
 	return dir == -EBADF && pid == -EINVAL;
 }
@@ -60,26 +64,79 @@ void bpf_uprobe_prepare(struct bpf_program *prog, bool multi)
 		bpf_program__set_expected_attach_type(prog, trace_uprobe_multi);
 }
 
-int bpf_uprobe_attach(struct bpf_program *prog, bool multi, pid_t pid, int fd, uint64_t offset, bool is_return,
-		      struct bpf_uprobe *ret)
+/* By descriptor: names in another mount namespace, or of a deleted file, mean nothing here. */
+static void path_of(int fd, char buf[32])
 {
-	LIBBPF_OPTS(bpf_uprobe_opts, opts, .retprobe = is_return);
+	snprintf(buf, 32, "/proc/self/fd/%d", fd);
+}
+
+static int attach(struct bpf_program *prog, bool multi, pid_t pid, int fd, const struct bpf_uprobe_place *at,
+		  bool is_return, struct bpf_uprobe *ret)
+{
+	LIBBPF_OPTS(bpf_uprobe_opts, opts, .retprobe = is_return, .bpf_cookie = at->cookie);
 	struct bpf_uprobe u = { .fd = -1 };
 	char path[32];
 
-	/* By descriptor: names in another mount namespace, or of a deleted file, mean nothing here. */
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	path_of(fd, path);
 	if (multi) {
-		u.fd = multi_link(bpf_program__fd(prog), pid, path, offset, is_return);
+		u.fd = multi_link(bpf_program__fd(prog), pid, path, &at->offset, &at->cookie, 1, is_return);
 		if (u.fd < 0)
 			return u.fd;
 	} else {
-		u.link = bpf_program__attach_uprobe_opts(prog, pid, path, offset, &opts);
+		u.link = bpf_program__attach_uprobe_opts(prog, pid, path, at->offset, &opts);
 		if (!u.link)
 			return -errno;
 	}
 	*ret = u;
 	return 0;
+}
+
+int bpf_uprobe_attach(struct bpf_program *prog, bool multi, pid_t pid, int fd, uint64_t offset, bool is_return,
+		      struct bpf_uprobe *ret)
+{
+	return attach(prog, multi, pid, fd, &(struct bpf_uprobe_place){ .offset = offset }, is_return, ret);
+}
+
+static int multi_link_all(struct bpf_program *prog, pid_t pid, int fd, const struct bpf_uprobe_place *places,
+			  size_t n, bool is_return)
+{
+	uint64_t *numbers = calloc(2 * n, sizeof(*numbers));
+	char path[32];
+	int link;
+
+	if (!numbers)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		numbers[i] = places[i].offset;
+		numbers[n + i] = places[i].cookie;
+	}
+	path_of(fd, path);
+	link = multi_link(bpf_program__fd(prog), pid, path, numbers, numbers + n, n, is_return);
+	free(numbers);
+	return link;
+}
+
+int bpf_uprobe_attach_all(struct bpf_program *prog, bool multi, pid_t pid, int fd, const struct bpf_uprobe_place *places,
+			  size_t n, bool is_return, struct bpf_uprobe *ret, size_t *ret_n)
+{
+	int err = 0, link = multi && n ? multi_link_all(prog, pid, fd, places, n, is_return) : -ENOENT;
+
+	*ret_n = 0;
+	if (link >= 0) {
+		ret[(*ret_n)++] = (struct bpf_uprobe){ .fd = link };
+		return n;
+	}
+	if (link == -ENOMEM || link == -ESRCH)
+		return link;
+	for (size_t i = 0; i < n; i++) {
+		int one = attach(prog, multi, pid, fd, &places[i], is_return, &ret[*ret_n]);
+
+		if (one)
+			err = one;
+		else
+			++*ret_n;
+	}
+	return *ret_n ? (int)*ret_n : err;
 }
 
 static void *detach_one(void *arg)

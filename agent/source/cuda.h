@@ -12,6 +12,7 @@ struct cuda_opts {
 	uint32_t kernel_budget_ppm;	/* of a core, for probes on single kernel launches; beyond it they are taken off
 					 * and only counted calls are left. 0: default 10,000 (1 %) */
 	bool no_kernels;	/* leave single kernel launches alone: graph launches, waits and copies only */
+	bool count_kernels;	/* never an event per single launch: one per burst of them, n > 1 */
 };
 /* Its events come out of src_bpf__poll as TL_GPU_LAUNCH, in the order of their end. Close it before `bpf`.
  * 0, -ENOMEM, or -errno of loading with *why set. */
@@ -30,7 +31,8 @@ struct cuda_cost {
 	uint64_t run_ns, runs;	/* of our programs in the target */
 	uint64_t launches, graph_launches, syncs;
 	uint32_t per_hit_ns;	/* what one probe costs the caller here, measured when it was attached; 0: not known */
-	bool kernels_off;	/* the budget took single launches off */
+	bool kernels_off;	/* the budget took single launches off, of one process at least */
+	bool kernels_counted;	/* the same, but bursts of them are still told */
 };
 void cuda__cost(const struct cuda *c, struct cuda_cost *ret);
 

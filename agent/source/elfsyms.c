@@ -43,6 +43,20 @@ int elfsyms_read(const struct elfsyms *e, uint64_t addr, void *buf, size_t len)
 	return -ENODATA;
 }
 
+int elfsyms_code_offset(const struct elfsyms *e, uint64_t addr, uint64_t *ret)
+{
+	for (size_t i = 0; i < e->n_phdrs; i++) {
+		const Elf64_Phdr *p = &e->phdrs[i];
+
+		if (p->p_type != PT_LOAD || !(p->p_flags & PF_X) || addr < p->p_vaddr ||
+		    addr - p->p_vaddr >= p->p_filesz)
+			continue;
+		*ret = addr - p->p_vaddr + p->p_offset;
+		return 0;
+	}
+	return -ENOENT;
+}
+
 static int read_dynamic(struct elfsyms *e)
 {
 	Elf64_Dyn dyn[MAX_DYN];

@@ -35,6 +35,9 @@ int elfsyms_find_static(const struct elfsyms *e, const char *const *names, size_
 /* Was the file not stripped? */
 bool elfsyms_has_symtab(const struct elfsyms *e);
 
+/* Where in the file the code at an address lies. -ENOENT: it is no code, or not in the file. */
+int elfsyms_code_offset(const struct elfsyms *e, uint64_t addr, uint64_t *ret);
+
 /* Reads what the file holds for an address: initialised data and code. -ENODATA: nothing (.bss). */
 int elfsyms_read(const struct elfsyms *e, uint64_t addr, void *buf, size_t len);
 

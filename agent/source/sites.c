@@ -72,21 +72,6 @@ static bool has_site(const struct sites *s, size_t row, int fd)
 	return false;
 }
 
-/* Offset in the file of an address of code; -ENOENT: not code, or not in the file. */
-static int offset_of(const struct elfsyms *e, uint64_t addr, uint64_t *ret)
-{
-	for (size_t i = 0; i < e->n_phdrs; i++) {
-		const Elf64_Phdr *p = &e->phdrs[i];
-
-		if (p->p_type != PT_LOAD || !(p->p_flags & PF_X) || addr < p->p_vaddr ||
-		    addr - p->p_vaddr >= p->p_filesz)
-			continue;
-		*ret = addr - p->p_vaddr + p->p_offset;
-		return 0;
-	}
-	return -ENOENT;
-}
-
 static int add_site(struct sites *s, size_t row, int fd, const struct elfsyms *e, uint64_t addr,
 		    const char *path)
 {
@@ -96,7 +81,7 @@ static int add_site(struct sites *s, size_t row, int fd, const struct elfsyms *e
 	struct site site = { .row = row, .fd = fd };
 	ssize_t len;
 
-	if (s->n == MAX_SITES || offset_of(e, addr, &site.offset))
+	if (s->n == MAX_SITES || elfsyms_code_offset(e, addr, &site.offset))
 		return 0;
 	/* Also brings the page in: ext4 warns when the kernel has to read it for the breakpoint. */
 	len = pread(fd, code, sizeof(code), site.offset);

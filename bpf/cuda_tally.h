@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the programs on libcuda and the agent tell each other: cookies of probes, and counts in shared memory. */
+#ifndef TL_CUDA_TALLY_H
+#define TL_CUDA_TALLY_H
+
+/*
+ * The cookie of a probe says of which call it is, where the call has what is wanted, and in which process.
+ * Places: 0 is nowhere, 1 to 6 are arguments in registers, 7 and beyond on the stack; CUDA_CONFIG is the
+ * stream in the CUlaunchConfig that argument 1 points to.
+ */
+enum { CUDA_CONFIG = 15, CUDA_CONFIG_STREAM = 32 };
+enum cuda_cookie {
+	CUDA_CALL_SHIFT = 0,		/* enum tl_gpu_call, 8 bits */
+	CUDA_STREAM_SHIFT = 8,		/* places, 4 bits each */
+	CUDA_WHAT_SHIFT = 12,
+	CUDA_BYTES_SHIFT = 16,
+	CUDA_FLAGS_SHIFT = 24,		/* enum tl_launch_flag, 8 bits */
+	CUDA_SLOT_SHIFT = 32,		/* of its process in `tallies`, 16 bits */
+	CUDA_TRIAL_SHIFT = 48,		/* 1: all of the work, but no event */
+};
+
+enum cuda_mode {
+	CUDA_EACH = 0,			/* an event per launch of a kernel */
+	CUDA_COUNTED = 1,		/* one per burst of them */
+};
+
+struct cuda_tally {			/* of a process; counts only go up */
+	__u64 kernels, graphs, syncs, copies, others;
+	__u64 run_ns, runs;		/* of our programs; time is sampled */
+	__u32 mode;			/* enum cuda_mode, written by the agent */
+	__u32 pad;
+};
+_Static_assert(sizeof(struct cuda_tally) == 64, "a cache line");
+
+/* Launches of one thread since it last waited. It lies at the low bits of the thread's id; another thread that
+ * needs the place says this one first. */
+struct cuda_burst {
+	__u64 id;			/* tgid and tid */
+	__u64 n;
+	__u64 first_ns, last_ns;
+	__u64 stream, what;		/* of the last launch */
+	__u64 many;			/* they were not the same for all */
+	__u64 pad;
+};
+enum { CUDA_MAX_BURSTS = 1024, CUDA_MAX_PROCESSES = 1024 };
+
+#endif
