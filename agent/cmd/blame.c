@@ -4,13 +4,10 @@
 #include "cmd/cmd.h"
 #include "cmd/log.h"
 #include "cmd/replay.h"
-#include "cmd/screen.h"
 #include "sink/blame_table.h"
-#include "sink/find.h"
 #include "sink/json.h"
 #include <argp.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { DEFAULT_TOP = 10 };
@@ -70,10 +67,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "'%s' is no number of rows", arg);
 		return 0;
 	case ARGP_KEY_ARG:
-		if (o->file)
-			argp_error(state, "one recording at a time: '%s' and '%s'", o->file, arg);
-		o->file = arg;
-		return 0;
+		return replay_arg(&o->file, arg, state);
 	}
 	return ARGP_ERR_UNKNOWN;
 }
@@ -81,7 +75,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static int print_text(const struct blame_opts *o, const struct model_view *v, struct blame *b,
 		      const struct summary *summary, const struct blame_selection *sel)
 {
-	struct text_opts to = { .width = screen_width(), .color = screen_color(), .utf8 = screen_utf8() };
+	struct text_opts to = replay_text_opts();
 	struct blame_text t = { .v = v, .request = sel->request, .mechanism = o->mechanism,
 				.top = o->all ? SIZE_MAX : o->top, .summary = summary };
 	struct blame_sum *sum = NULL, *all = NULL;
@@ -99,21 +93,19 @@ static int print_text(const struct blame_opts *o, const struct model_view *v, st
 	return err;
 }
 
-static int print(const struct blame_opts *o, const struct model_view *v, const char *trouble)
+static int print(const void *asked, const struct model_view *v, const char *trouble)
 {
+	const struct blame_opts *o = asked;
 	struct json_opts jo = { .all_gaps = o->all, .trouble = *trouble ? trouble : NULL };
 	struct blame_selection sel = { 0 };
 	struct blame *b = NULL;
 	struct summary summary;
-	char why[512];
 	size_t i;
 	int err;
 
 	if (o->request) {
-		if (find_request(v, o->request, &i, why, sizeof(why))) {
-			log_error("%s", why);
+		if (replay_find(v, o->request, &i))
 			return -ENOENT;
-		}
 		sel.request = (uint32_t)i + 1;
 	}
 	if (o->mechanism < N_MECHANISMS)
@@ -142,23 +134,7 @@ int cmd_blame(int argc, char **argv)
 		"  tokenlag blame trace.tlag && tokenlag blame trace.tlag --request r17",
 		children, NULL, NULL };
 	struct blame_opts o = { .mechanism = N_MECHANISMS, .top = DEFAULT_TOP };
-	char trouble[TROUBLE_SIZE];
-	struct model_view v;
-	struct model *m;
-	int err;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
-	if (!o.file)
-		o.file = replay_default();
-	if (!o.file)
-		return CMD_USAGE;
-	err = replay_file(o.file, NULL, &m, trouble);
-	if (err)
-		return CMD_FAILED;
-	model__view(m, &v);
-	err = print(&o, &v, trouble);
-	if (err && err != -ENOENT)
-		log_error("cannot print: %s", strerror(-err));
-	model__free(m);
-	return err ? CMD_FAILED : CMD_OK;
+	return replay_command(o.file, NULL, print, &o);
 }

@@ -2,11 +2,15 @@
 /* Reads recordings into models. */
 #include "cmd/replay.h"
 
+#include "cmd/cmd.h"
 #include "cmd/log.h"
+#include "cmd/screen.h"
+#include "sink/find.h"
 #include "sink/json.h"
 #include "source/file.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static int feed_all(struct rec_reader *in, struct model *m)
@@ -58,6 +62,50 @@ int replay_file(const char *path, const struct model_opts *opts, struct model **
 	}
 	src_file__close(f);
 	return err;
+}
+
+int replay_command(const char *path, const struct model_opts *opts, replay_print print, const void *asked)
+{
+	char trouble[TROUBLE_SIZE];
+	struct model_view v;
+	struct model *m;
+	int err;
+
+	if (!path)
+		path = replay_default();
+	if (!path)
+		return CMD_USAGE;
+	if (replay_file(path, opts, &m, trouble))
+		return CMD_FAILED;
+	model__view(m, &v);
+	err = print(asked, &v, trouble);
+	if (err && err != -ENOENT)
+		log_error("cannot print: %s", strerror(-err));
+	model__free(m);
+	return err ? CMD_FAILED : CMD_OK;
+}
+
+error_t replay_arg(const char **path, const char *arg, struct argp_state *state)
+{
+	if (*path)
+		argp_error(state, "one recording at a time: '%s' and '%s'", *path, arg);
+	*path = arg;
+	return 0;
+}
+
+int replay_find(const struct model_view *v, const char *what, size_t *ret)
+{
+	char why[512];
+
+	if (!find_request(v, what, ret, why, sizeof(why)))
+		return 0;
+	log_error("%s", why);
+	return -ENOENT;
+}
+
+struct text_opts replay_text_opts(void)
+{
+	return (struct text_opts){ .width = screen_width(), .color = screen_color(), .utf8 = screen_utf8() };
 }
 
 void say_trouble(const char *trouble)

@@ -3,14 +3,10 @@
 #include "cmd/cmd.h"
 #include "cmd/log.h"
 #include "cmd/replay.h"
-#include "cmd/screen.h"
-#include "sink/find.h"
 #include "sink/json.h"
 #include "sink/text.h"
 #include <argp.h>
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 struct report_opts {
 	const char *file, *request;
@@ -57,21 +53,18 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		o->model.no_task_join = true;
 		return 0;
 	case ARGP_KEY_ARG:
-		if (o->file)
-			argp_error(state, "one recording at a time: '%s' and '%s'", o->file, arg);
-		o->file = arg;
-		return 0;
+		return replay_arg(&o->file, arg, state);
 	}
 	return ARGP_ERR_UNKNOWN;
 }
 
-static int print(const struct report_opts *o, const struct model_view *v, const char *trouble)
+static int print(const void *asked, const struct model_view *v, const char *trouble)
 {
+	const struct report_opts *o = asked;
 	struct json_opts jo = { .no_steps = o->no_steps, .no_self = o->no_self, .all_gaps = o->all,
 				.trouble = *trouble ? trouble : NULL };
-	struct text_opts to = { .width = screen_width(), .color = screen_color(), .utf8 = screen_utf8() };
+	struct text_opts to = replay_text_opts();
 	struct summary s;
-	char why[512];
 	size_t i;
 	int err;
 
@@ -82,10 +75,8 @@ static int print(const struct report_opts *o, const struct model_view *v, const 
 		say_trouble(trouble);
 	if (!o->request)
 		return o->json ? json_report(v, &s, &jo, stdout) : text_report(v, &s, &to, stdout);
-	if (find_request(v, o->request, &i, why, sizeof(why))) {
-		log_error("%s", why);
+	if (replay_find(v, o->request, &i))
 		return -ENOENT;
-	}
 	return text_request(v, i, &to, stdout);
 }
 
@@ -99,28 +90,12 @@ int cmd_report(int argc, char **argv)
 		"  tokenlag report trace.tlag && tokenlag report trace.tlag --request r17",
 		children, NULL, NULL };
 	struct report_opts o = { 0 };	/* file: NULL until it is given */
-	char trouble[TROUBLE_SIZE];
-	struct model_view v;
-	struct model *m;
-	int err;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
-	if (!o.file)
-		o.file = replay_default();
-	if (!o.file)
-		return CMD_USAGE;
 	if (o.json && o.request) {
 		log_error("--request prints text; take one request out of the JSON with jq: "
 			  "'.requests[] | select(.id == \"%s\")'", o.request);
 		return CMD_USAGE;
 	}
-	err = replay_file(o.file, &o.model, &m, trouble);
-	if (err)
-		return CMD_FAILED;
-	model__view(m, &v);
-	err = print(&o, &v, trouble);
-	if (err && err != -ENOENT)
-		log_error("cannot print the report: %s", strerror(-err));
-	model__free(m);
-	return err ? CMD_FAILED : CMD_OK;
+	return replay_command(o.file, &o.model, print, &o);
 }

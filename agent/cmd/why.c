@@ -3,13 +3,10 @@
 #include "cmd/cmd.h"
 #include "cmd/log.h"
 #include "cmd/replay.h"
-#include "cmd/screen.h"
 #include "model/summary.h"
-#include "sink/find.h"
 #include "sink/why.h"
 #include <argp.h>
 #include <errno.h>
-#include <string.h>
 
 struct why_args {
 	const char *file, *request;
@@ -52,17 +49,16 @@ static bool worst(const struct model_view *v, size_t *ret)
 	return best >= 0;
 }
 
-static int print(const struct why_args *o, const struct model_view *v)
+static int print(const void *asked, const struct model_view *v, const char *trouble)
 {
-	struct text_opts wo = { .width = screen_width(), .color = screen_color(), .utf8 = screen_utf8() };
-	char why[512];
+	const struct why_args *o = asked;
+	struct text_opts wo = replay_text_opts();
 	size_t i;
 
+	say_trouble(trouble);
 	if (o->request) {
-		if (find_request(v, o->request, &i, why, sizeof(why))) {
-			log_error("%s", why);
+		if (replay_find(v, o->request, &i))
 			return -ENOENT;
-		}
 	} else if (!worst(v, &i)) {
 		log_error("the recording has no request that was seen from its beginning to its end");
 		return -ENOENT;
@@ -81,24 +77,7 @@ int cmd_why(int argc, char **argv)
 		"Example: tokenlag why trace.tlag r17",
 		children, NULL, NULL };
 	struct why_args o = { 0 };
-	char trouble[TROUBLE_SIZE];
-	struct model_view v;
-	struct model *m;
-	int err;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
-	if (!o.file)
-		o.file = replay_default();
-	if (!o.file)
-		return CMD_USAGE;
-	err = replay_file(o.file, NULL, &m, trouble);
-	if (err)
-		return CMD_FAILED;
-	model__view(m, &v);
-	say_trouble(trouble);
-	err = print(&o, &v);
-	if (err && err != -ENOENT)
-		log_error("cannot print: %s", strerror(-err));
-	model__free(m);
-	return err ? CMD_FAILED : CMD_OK;
+	return replay_command(o.file, NULL, print, &o);
 }
