@@ -213,7 +213,7 @@ static int look(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uin
 }
 
 /* The end of one that was told to leave, that cannot, or that has ended. */
-static void part(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, int why)
+static void part(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, int why, uint64_t now)
 {
 	enum tl_ring_state state = gpu__state(p->gpu);
 
@@ -222,14 +222,17 @@ static void part(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, in
 	} else if (why == -EPROTO) {
 		log_warn("pid %u: what its library writes are no events: it is not read any more", tgid);
 		p->refused = true;
-	} else if (state == TL_RING_REFUSED || (state == TL_RING_LEFT && !p->leaving)) {
+	} else if (state == TL_RING_REFUSED) {
 		p->refused = true;
 		p->trouble = gpu__trouble(p->gpu);
-		log_warn("pid %u: no GPU records: %s", tgid, gpu__why(p->gpu));
+		log_warn("pid %u: %s %s", tgid, p->leaving ? "when left:" : "no GPU records:", gpu__why(p->gpu));
 	} else if (state != TL_RING_LEFT) {
-		log_warn("pid %u: its library does not leave", tgid);
+		log_warn("pid %u: its library has not left within 2 s", tgid);
 	} else if (*gpu__why(p->gpu)) {
 		log_info("pid %u: %s", tgid, gpu__why(p->gpu));
+	} else if (!p->leaving) {
+		log_warn("pid %u: its library has left: this agent stood still for too long; entered again", tgid);
+		p->look_ns = now;
 	}
 	gpu__leave(p->gpu, session_gpu_pass, s);
 	p->gpu = NULL;
@@ -242,7 +245,7 @@ static void poll_one(struct session_gpu *s, uint32_t tgid, struct gpu_process *p
 	enum tl_ring_state state = gpu__state(p->gpu);
 
 	if (n < 0 || (!n && (state == TL_RING_REFUSED || state == TL_RING_LEFT)) || gpu__is_late(p->gpu, now)) {
-		part(s, tgid, p, n);
+		part(s, tgid, p, n, now);
 	} else if (state == TL_RING_STARTING && !p->wait_ns) {
 		p->wait_ns = now;
 	} else if (state == TL_RING_STARTING && p->wait_ns > 1 && now - p->wait_ns > SECOND_NS) {
@@ -275,11 +278,11 @@ int session_gpu__end(struct session_gpu *s)
 	for (p = map__oldest(s->processes, NULL); p; p = map__newer(s->processes, p, NULL)) {
 		if (p->gpu && !p->leaving)
 			gpu__let_go(p->gpu);
+		p->leaving = true;
 	}
 	for (p = map__oldest(s->processes, &tgid); p; p = map__newer(s->processes, p, &tgid)) {
-		if (p->gpu && gpu__leave(p->gpu, session_gpu_pass, s) == -ETIMEDOUT)
-			log_warn("pid %u: its library has not left within 2 s", (uint32_t)tgid);
-		p->gpu = NULL;
+		if (p->gpu)
+			part(s, tgid, p, gpu__wait_left(p->gpu, session_gpu_pass, s), monotonic_ns());
 	}
 	return s->err;
 }

@@ -264,12 +264,13 @@ static uint64_t since(uint64_t now, uint64_t before)
 /* The library says it in words, which begin so. */
 static uint16_t trouble_of(uint32_t state, const char *why, char holder[32])
 {
-	static const char held[] = "CUPTI is held by another tool: ";
+	static const char held[] = "CUPTI is held by another tool";
 
 	if (state != TL_RING_REFUSED)
 		return TL_GPU_FINE;
 	if (!strncmp(why, held, sizeof(held) - 1)) {
-		strncpy(holder, why + sizeof(held) - 1, 31);
+		why += sizeof(held) - 1;
+		strncpy(holder, strncmp(why, ": ", 2) ? "" : why + 2, 31);
 		return TL_GPU_BUSY;
 	}
 	if (strstr(why, "impossible times"))
@@ -293,7 +294,7 @@ static void tell_health(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *c
 	enum tl_gpu_level to = gone && g->level > g->fallback ? g->fallback : g->level;
 	struct tl_gpu_health h = {
 		.hdr = { sizeof(h), TL_GPU_HEALTH, g->ring->simulated ? TL_GPU_SIMULATED : 0, g->pid, 0, now_ns },
-		.since_ns = g->told_ns, .launches = since(c.launches, t->launches),
+		.since_ns = g->told_ns < now_ns ? g->told_ns : now_ns, .launches = since(c.launches, t->launches),
 		.records = since(c.records, t->records), .bad_records = since(c.bad, t->bad),
 		.dropped = since(c.dropped, t->dropped), .level = g->told_level, .to_level = to,
 	};
@@ -332,27 +333,34 @@ int gpu__poll(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)
 	return !n && poll(&p, 1, 0) > 0 ? -ESRCH : n;
 }
 
-int gpu__leave(struct gpu *g, gpu_event_fn fn, void *ctx)
+int gpu__wait_left(struct gpu *g, gpu_event_fn fn, void *ctx)
 {
-	int n = 0, err = -EINPROGRESS;
+	int n;
 
-	if (!g)
-		return 0;
 	if (!g->leaving)
 		gpu__let_go(g);
-	while (err == -EINPROGRESS) {
+	for (;;) {
 		enum tl_ring_state state = gpu__state(g);
 
 		n = gpu__poll(g, now_monotonic_ns(), fn, ctx);
 		if (n == -ESRCH)
-			err = n;
-		else if (n <= 0 && (state == TL_RING_LEFT || state == TL_RING_REFUSED))
-			err = 0;
-		else if (gpu__is_late(g, now_monotonic_ns()))
-			err = -ETIMEDOUT;
-		else if (n <= 0)
+			return n;
+		if (n <= 0 && (state == TL_RING_LEFT || state == TL_RING_REFUSED))
+			return 0;
+		if (gpu__is_late(g, now_monotonic_ns()))
+			return -ETIMEDOUT;
+		if (n <= 0)
 			nanosleep(&(struct timespec){ 0, 2000000 }, NULL);
 	}
+}
+
+int gpu__leave(struct gpu *g, gpu_event_fn fn, void *ctx)
+{
+	int err;
+
+	if (!g)
+		return 0;
+	err = gpu__wait_left(g, fn, ctx);
 	gpu__free(g);
 	return err;
 }

@@ -49,10 +49,10 @@ int gpu__poll(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx);
 /* The library begins to leave; gpu__leave waits for it. For several at once. */
 void gpu__let_go(struct gpu *g);
 bool gpu__is_late(const struct gpu *g, uint64_t now_ns);	/* it should have left by now */
-/* Tells the library to leave, takes what still arrives, waits for the end until 2 s after it was
- * first told so, and frees. NULL is
- * fine. 0, or -ETIMEDOUT, -ESRCH. */
-int gpu__leave(struct gpu *g, gpu_event_fn fn, void *ctx);
+/* Tells the library to leave, takes what still arrives, and waits for the end until 2 s after it was first told so.
+ * 0, or -ETIMEDOUT, -ESRCH. */
+int gpu__wait_left(struct gpu *g, gpu_event_fn fn, void *ctx);
+int gpu__leave(struct gpu *g, gpu_event_fn fn, void *ctx);	/* the same, and frees; NULL is fine */
 
 enum tl_ring_state gpu__state(const struct gpu *g);
 /* The library's reason not to give records. */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The simulated libcupti.so: its API, with one subscriber, callbacks, and its faults. */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +57,29 @@ struct sim_hooks *cupti_hooks(void)
 const struct sim_driver *cupti_driver(void)
 {
 	return driver;
+}
+
+/* One line for each change of what somebody has of us, for tests: process, what, and whether it is on. */
+__attribute__((format(printf, 1, 2)))
+static void note(const char *format, ...)
+{
+	const char *path = getenv("TL_SIM_LOG");
+	char line[128];
+	va_list args;
+	int fd, n;
+
+	if (!path)
+		return;
+	n = snprintf(line, sizeof(line), "%d ", getpid());
+	va_start(args, format);
+	n += vsnprintf(line + n, sizeof(line) - n, format, args);
+	va_end(args);
+	fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+	if (fd < 0)
+		return;
+	if (write(fd, line, n) != n)
+		abort();
+	close(fd);
 }
 
 static void hang(void)
@@ -140,6 +165,7 @@ static int subscribe(void **handle, cupti_callback_fn fn, void *ctx, const struc
 	snprintf(subscriber.name, sizeof(subscriber.name), "CUPTI for %s", p && p->name ? p->name : "unknown");
 	pthread_mutex_unlock(&lock);
 	buffers__new_session();
+	note("subscription 1\n");
 	*handle = &subscriber;
 	return CUPTI_OK;
 }
@@ -169,6 +195,7 @@ SIM_API int cuptiUnsubscribe(void *handle)
 	subscriber.fn = NULL;
 	subscribed = 0;
 	pthread_mutex_unlock(&lock);
+	note("subscription 0\n");
 	return CUPTI_OK;
 }
 
@@ -180,6 +207,7 @@ SIM_API int cuptiEnableCallback(uint32_t on, void *handle, uint32_t domain, uint
 		hooks.wanted[cbid] = !!on;
 	if (domain == DOMAIN_STATE)
 		wants_state = !!on;
+	note("callback-%u-%u %d\n", domain, cbid, !!on);
 	return CUPTI_OK;
 }
 
@@ -213,7 +241,10 @@ SIM_API int cuptiActivityEnable(uint32_t kind)
 {
 	int err = bind();
 
-	return err ? err : buffers__enable(kind, 1);
+	err = err ? err : buffers__enable(kind, 1);
+	if (!err)
+		note("kind-%u 1\n", kind);
+	return err;
 }
 
 SIM_API int cuptiActivityEnableAndDump(uint32_t kind)
@@ -223,6 +254,7 @@ SIM_API int cuptiActivityEnableAndDump(uint32_t kind)
 
 SIM_API int cuptiActivityDisable(uint32_t kind)
 {
+	note("kind-%u 0\n", kind);
 	return buffers__enable(kind, 0);
 }
 
@@ -424,5 +456,6 @@ SIM_API int cuptiFinalize(void)
 	subscribed = wants_state = 0;
 	pthread_mutex_unlock(&lock);
 	buffers__stop();
+	note("finalized\n");
 	return CUPTI_OK;
 }
