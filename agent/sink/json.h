@@ -18,7 +18,8 @@ struct json_opts {
 int json_report(const struct model_view *v, const struct summary *s, const struct json_opts *o,
 		FILE *out);
 
-/* Blame alone: "blame", "what_if", and of each request selected its "gaps" and "ttft_parts". */
+/* Blame alone: "blame", "what_if", and of each request selected its "gaps", "gaps_side" and
+ * "ttft_parts". */
 int json_blame_only(const struct model_view *v, const struct summary *s, struct blame *b,
 		    const struct blame_selection *sel, const struct json_opts *o, FILE *out);
 

@@ -83,12 +83,17 @@ struct gap_writer {
 	struct jsonw *w;
 	const struct model_view *v;
 	bool all;
+	const char *side;	/* NULL: there are no gaps */
 };
 
 static int write_gap(void *ctx, const struct gap *g)
 {
-	const struct gap_writer *gw = ctx;
+	static const char *const sides[] = {
+		[GAP_WIRE] = "wire", [GAP_ENGINE] = "engine", [GAP_CLIENT] = "client"
+	};
+	struct gap_writer *gw = ctx;
 
+	gw->side = sides[g->side];	/* the same for all of a request */
 	if (!gw->all && !gap_is_odd(g))
 		return 0;
 	jsonw__array(gw->w);
@@ -102,7 +107,7 @@ static int write_gap(void *ctx, const struct gap *g)
 int json_gaps(struct jsonw *w, const struct model_view *v, struct blame *b, uint32_t request,
 	      bool all)
 {
-	struct gap_writer gw = { w, v, all };
+	struct gap_writer gw = { w, v, all, NULL };
 	struct gap ttft;
 	int err;
 
@@ -110,6 +115,7 @@ int json_gaps(struct jsonw *w, const struct model_view *v, struct blame *b, uint
 	jsonw__array(w);
 	err = blame__gaps(b, request, write_gap, &gw);
 	jsonw__end_array(w);
+	json_str(w, "gaps_side", gw.side);
 	jsonw__key(w, "ttft_parts");
 	if (blame__ttft(b, request, &ttft))
 		write_parts(w, v, &ttft);

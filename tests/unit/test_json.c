@@ -152,7 +152,7 @@ static const char *const schema[] = {
 	"blame.provenance.observed_ms", "blame.provenance.reported_ms",
 	"blame.provenance.inferred_ms", "what_if.0.without", "what_if.0.tpot_p50_ms",
 	"what_if.0.tpot_p99_ms", "what_if.0.ttft_p99_ms", "requests.0.gaps",
-	"requests.0.ttft_parts",
+	"requests.0.gaps_side", "requests.0.ttft_parts",
 };
 
 static void test_json__has_every_key(void **state)

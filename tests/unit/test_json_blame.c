@@ -105,12 +105,23 @@ static void test_json__gaps_and_their_parts(void **state)
 	assert_string_equal(text,
 		"[{\"id\":\"r1\",\"gaps\":[[2,180.000001,[[\"prefill\",{\"type\":\"request\",\"id\":\"r2\","
 		"\"name\":null,\"root\":null},160.000001,\"observed\"],[\"own_decode\",null,20,\"observed\"]]]],"
-		"\"ttft_parts\":[[\"own_prefill\",null,10,\"observed\"]]},"
-		"{\"id\":\"r2\",\"gaps\":[],\"ttft_parts\":null}]");
+		"\"gaps_side\":\"wire\",\"ttft_parts\":[[\"own_prefill\",null,10,\"observed\"]]},"
+		"{\"id\":\"r2\",\"gaps\":[],\"gaps_side\":null,\"ttft_parts\":null}]");
 	free(text);
 	text = key_of(f, "requests", true);
 	assert_non_null(strstr(text, "\"gaps\":[[1,20,[[\"own_decode\",null,20,\"observed\"]]],[2,"));
 	free(text);
+}
+
+static void test_json__says_what_gaps_lie_between(void **state)
+{
+	struct fake *f = *state;
+
+	one_victim(f);
+	fake_gap(0, 3, 220, 20)->side = GAP_CLIENT;
+	assert_at(f, "requests.0.gaps_side", "\"client\"");
+	fake_gap(1, 1, 220, 20)->side = GAP_ENGINE;
+	assert_at(f, "requests.1.gaps_side", "\"engine\"");
 }
 
 static void test_json__sums(void **state)
@@ -247,7 +258,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-		T(test_json__gaps_and_their_parts),
+		T(test_json__gaps_and_their_parts), T(test_json__says_what_gaps_lie_between),
 		T(test_json__sums),
 		T(test_json__culprits_of_every_kind),
 		T(test_json__roots),
