@@ -116,8 +116,9 @@ static int multi_link_all(struct bpf_program *prog, pid_t pid, int fd, const str
 	return link;
 }
 
-int bpf_uprobe_attach_all(struct bpf_program *prog, bool multi, pid_t pid, int fd, const struct bpf_uprobe_place *places,
-			  size_t n, bool is_return, struct bpf_uprobe *ret, size_t *ret_n)
+int bpf_uprobe_attach_all(struct bpf_program *prog, bool multi, pid_t pid, int fd,
+			  const struct bpf_uprobe_place *places, size_t n, bool is_return, struct bpf_uprobe *ret,
+			  size_t *ret_n)
 {
 	int err = 0, link = multi && n ? multi_link_all(prog, pid, fd, places, n, is_return) : -ENOENT;
 

@@ -32,8 +32,9 @@ int bpf_uprobe_attach(struct bpf_program *prog, bool multi, pid_t pid, int fd, u
 struct bpf_uprobe_place {
 	uint64_t offset, cookie;
 };
-int bpf_uprobe_attach_all(struct bpf_program *prog, bool multi, pid_t pid, int fd, const struct bpf_uprobe_place *places,
-			  size_t n, bool is_return, struct bpf_uprobe *ret, size_t *ret_n);
+int bpf_uprobe_attach_all(struct bpf_program *prog, bool multi, pid_t pid, int fd,
+			  const struct bpf_uprobe_place *places, size_t n, bool is_return, struct bpf_uprobe *ret,
+			  size_t *ret_n);
 
 /* Takes all probes off. They wait for grace periods of the kernel, so they do it at the same time. */
 void bpf_uprobe_detach(struct bpf_uprobe *probes, size_t n);

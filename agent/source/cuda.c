@@ -249,8 +249,10 @@ static void say_dear(const struct adding *a, const struct proc_map *map, const s
 	for (int g = 0; g < N_CUDA_GROUPS; g++)
 		n += places->n_dear[g];
 	if (n)
-		snprintf(a->why, WHY_BYTES, "%.30s: %zu functions cost %u us a call: the kernel single-steps '%s' (%.30s)",
-			 name_of(map), n, (cuda_hit_ns(a->c, true) + 500) / 1000, places->dear_insn, places->dear);
+		snprintf(a->why, WHY_BYTES,
+			 "%.30s: %zu functions cost %u us a call: the kernel single-steps '%s' (%.30s)",
+			 name_of(map), n, (cuda_hit_ns(a->c, true) + 500) / 1000, places->dear_insn,
+			 places->dear);
 }
 
 static int add_file(struct adding *a, const struct proc_map *map, int fd)

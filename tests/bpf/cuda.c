@@ -1,35 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls into a libcuda (the simulated one), seen by probes: every function, all threads, within a budget. */
-#include "capture.h"
-#include "cuda.h"
+/* Calls into a libcuda (the simulated one), seen by probes: every function, all threads, however it is mapped. */
+#include "cuda_worker.h"
 
-#include "base/util.h"
-#include "source/cuda.h"
+#include <fcntl.h>
 #include <pthread.h>
-#include <sys/syscall.h>
-
-/* ---- what a child writes down of its own calls ---- */
-
-struct call {
-	uint16_t call;
-	uint32_t flags, tid;
-	uint64_t stream, what, bytes;
-	uint64_t begin_ns, end_ns;
-};
-enum { MAX_WRITTEN = 4096 };
-static struct diary {
-	size_t n;
-	struct call v[MAX_WRITTEN];
-	uint8_t first_byte;		/* of cuGraphLaunch, as it stands in memory */
-} *diary;				/* shared with children */
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
-}
+#include <sched.h>
+#include <sys/mount.h>
 
 #define WRITE(call_, flags_, stream_, what_, bytes_, expr) do {						\
 	size_t at_ = __atomic_fetch_add(&diary->n, 1, __ATOMIC_RELAXED);				\
@@ -40,107 +16,22 @@ static uint64_t now_ns(void)
 	diary->v[at_] = c_;										\
 } while (0)
 
-static struct cuda *open_cuda(struct capture *c, const struct cuda_opts *opts)
-{
-	struct cuda *cuda = NULL;
-	const char *why;
-	int err = cuda__open(c->bpf, opts, &cuda, &why);
-
-	if (err)
-		fail_msg("cuda__open: %d, %s", err, why);
-	return cuda;
-}
-
-/* ---- a child that has a libcuda, in two steps: it loads it, then it works ---- */
-
-struct worker {
-	struct child child;
-	int ready;
-};
-
-static int ready_pipe[2], go_pipe[2];
-static const char *library = "libcuda.so.1";
-
-static int load_then(int (*work)(void))
-{
-	char c = 0;
-
-	if (cuda_load(cuda_path(library)))
-		return 90;
-	if (write(ready_pipe[1], &c, 1) != 1 || read(go_pipe[0], &c, 1) != 1)
-		return 91;
-	return work();
-}
-
-static int do_work(void *work)
-{
-	return load_then((int (*)(void))work);
-}
-
-static struct child start_worker(int (*work)(void))
-{
-	struct child child;
-	char c;
-
-	assert_int_equal(pipe(ready_pipe), 0);
-	assert_int_equal(pipe(go_pipe), 0);
-	child = child_start(do_work, (void *)work);
-	child_go(&child);
-	close(ready_pipe[1]);
-	close(go_pipe[0]);
-	if (read(ready_pipe[0], &c, 1) != 1)
-		fail_msg("the child could not load %s: %d", cuda_path(library), child_end(&child) >> 8);
-	close(ready_pipe[0]);
-	return child;
-}
-
-static void let_work(struct child *child)
-{
-	int status;
-
-	assert_int_equal(write(go_pipe[1], "g", 1), 1);
-	status = child_end(child);
-	if (status)
-		fail_msg("the child ended with %d (%d)", status, status >> 8);
-	close(go_pipe[1]);
-}
-
 /* ---- the whole of a plain test ---- */
 
 static struct capture *watch(int (*work)(void), const struct cuda_opts *opts, struct cuda **ret)
 {
 	struct capture *c = capture_open(NULL);
-	struct cuda *cuda = open_cuda(c, opts);
-	struct child child = start_worker(work);
-	char why[160];
-	int n = cuda__add(cuda, child.pid, why);
+	struct worker w = { 0 };
 
+	*ret = open_cuda(c, opts);
 	memset(diary, 0, sizeof(*diary));
-	if (n < 20)
-		fail_msg("cuda__add: %d, %s", n, why);
-	assert_int_equal(cuda__add(cuda, child.pid, why), n);
-	let_work(&child);
+	start(&w, work);
+	let_load(&w);
+	assert_add(*ret, &w);
+	let_work(&w);
+	end(&w);
 	capture_drain(c);
-	*ret = cuda;
 	return c;
-}
-
-static void finish(struct capture *c, struct cuda *cuda)
-{
-	cuda__close(cuda);
-	capture_close(c);
-}
-
-static const struct tl_gpu_launch *next_launch(struct capture *c, size_t *at)
-{
-	const struct tl_gpu_launch *e = capture_next(c, TL_GPU_LAUNCH, at);
-
-	if (e) {
-		assert_int_equal(e->hdr.size, sizeof(*e));
-		assert_int_equal(e->corr, 0);
-		assert_int_equal(e->pad, 0);
-	}
-	return e;
 }
 
 static bool is_timed(const struct call *w)
@@ -240,10 +131,284 @@ static void test_cuda__every_call(void **state)
 	finish(c, cuda);
 }
 
+/* ---- threads and processes ---- */
+
+enum { THREADS = 16 };
+
+static void *one_thread(void *stream)
+{
+	for (int i = 0; i < ROUNDS; i++) {
+		WRITE(TL_CALL_GRAPH, 0, stream, 1, 0, cu.graph_launch(NULL, stream));
+		cu.stream_sync(stream);
+	}
+	return NULL;
+}
+
+static int many_threads(void)
+{
+	pthread_t threads[THREADS];
+	void *stream;
+
+	for (int i = 0; i < THREADS; i++)
+		if (cu.stream_create(&stream, 0) || pthread_create(&threads[i], NULL, one_thread, stream))
+			return 1;
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	return 0;
+}
+
+static void test_cuda__many_threads(void **state)
+{
+	struct cuda *cuda;
+	struct capture *c = watch(many_threads, &(struct cuda_opts){ 0 }, &cuda);
+	size_t at = 0, n[TL_CALL_LOAD + 1] = { 0 };
+	const struct tl_gpu_launch *e;
+
+	(void)state;
+	while ((e = next_launch(c, &at))) {
+		const struct call *w = NULL;
+
+		/* Each wait is its thread's, between two launches of that thread on that stream. */
+		for (size_t i = 0; i < diary->n && !w; i++)
+			if (diary->v[i].tid == e->hdr.tid && diary->v[i].stream == e->stream)
+				w = &diary->v[i];
+		assert_non_null(w);
+		n[e->call]++;
+	}
+	assert_int_equal(n[TL_CALL_GRAPH], THREADS * ROUNDS);
+	assert_int_equal(n[TL_CALL_SYNC], THREADS * ROUNDS);
+	assert_int_equal(c->n_lost, 0);
+	finish(c, cuda);
+}
+
+/* A child of a process with a libcuda has it mapped, with the probes' code in it. */
+static int launches_and_fork(void)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(some_launches());
+	if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
+		return 1;
+	return some_launches();
+}
+
+static bool is_probed(const struct worker *w)
+{
+	char path[64];
+	uint8_t byte = 0;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/mem", w->child.pid);
+	fd = open(path, O_RDONLY);
+	assert_int_equal(pread(fd, &byte, 1, (uintptr_t)diary->code), 1);
+	close(fd);
+	return byte == 0xcc;		/* a breakpoint */
+}
+
+/* Several ranks of a server, and one that maps the same file and is none of ours. */
+static void test_cuda__processes(void **state)
+{
+	struct capture *c = capture_open(NULL);
+	struct cuda *cuda = open_cuda(c, &(struct cuda_opts){ 0 });
+	struct worker w[3] = { 0 };
+	const struct tl_gpu_launch *e;
+	size_t at = 0, n[3] = { 0 };
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		start(&w[i], i ? some_launches : launches_and_fork);
+		let_load(&w[i]);
+	}
+	assert_add(cuda, &w[0]);
+	assert_add(cuda, &w[1]);
+	assert_true(is_probed(&w[0]) && is_probed(&w[1]));
+	assert_false(is_probed(&w[2]));
+	for (int i = 0; i < 3; i++) {
+		let_work(&w[i]);
+		end(&w[i]);
+	}
+	capture_drain(c);
+	while ((e = next_launch(c, &at))) {
+		int i = 0;
+
+		while (i < 3 && (uint32_t)w[i].child.pid != e->hdr.tgid)
+			i++;
+		assert_true(i < 2);
+		n[i]++;
+	}
+	assert_int_equal(n[0], 2 * ROUNDS);
+	assert_int_equal(n[1], 2 * ROUNDS);
+	assert_int_equal(c->n_lost, 0);
+	finish(c, cuda);
+}
+
+static int fork_and_wait(void)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0) {
+		while (__atomic_load_n(&diary->stage, __ATOMIC_ACQUIRE) == 0)
+			usleep(1000);
+		_exit(some_launches());
+	}
+	diary->v[0].tid = pid;
+	__atomic_store_n(&diary->n, 1, __ATOMIC_RELEASE);
+	return pid < 0 || waitpid(pid, &status, 0) != pid ? 1 : status;
+}
+
+static void test_cuda__a_forked_child(void **state)
+{
+	struct capture *c = capture_open(NULL);
+	struct cuda *cuda = open_cuda(c, &(struct cuda_opts){ 0 });
+	struct worker w = { 0 };
+	char why[160];
+	size_t at = 0;
+
+	(void)state;
+	memset(diary, 0, sizeof(*diary));
+	start(&w, fork_and_wait);
+	let_load(&w);
+	assert_add(cuda, &w);
+	let_work(&w);
+	while (!__atomic_load_n(&diary->n, __ATOMIC_ACQUIRE))
+		usleep(1000);
+	assert_true(cuda__add(cuda, diary->v[0].tid, why) > 15);
+	cuda__del(cuda, w.child.pid);		/* the parent is let go, the child is not */
+	__atomic_store_n(&diary->stage, 1, __ATOMIC_RELEASE);
+	end(&w);
+	capture_drain(c);
+	for (int i = 0; i < 2 * ROUNDS; i++) {
+		const struct tl_gpu_launch *e = next_launch(c, &at);
+
+		assert_non_null(e);
+		assert_int_equal(e->hdr.tgid, diary->v[0].tid);
+		/* What its parent has set up is of no use to it. */
+		assert_int_equal(e->hdr.flags, e->call == TL_CALL_SYNC ? TL_LAUNCH_FAILED : 0);
+	}
+	assert_null(next_launch(c, &at));
+	finish(c, cuda);
+}
+
+/* ---- when, and from where, it is mapped ---- */
+
+static void test_cuda__mapped_later_and_let_go(void **state)
+{
+	struct capture *c = capture_open(NULL);
+	struct cuda *cuda = open_cuda(c, &(struct cuda_opts){ 0 });
+	struct worker w = { 0 };
+	char why[160];
+
+	(void)state;
+	start(&w, some_launches);
+	assert_int_equal(cuda__add(cuda, w.child.pid, why), -ENOENT);
+	let_load(&w);
+	assert_false(is_probed(&w));
+	assert_add(cuda, &w);
+	assert_true(is_probed(&w));
+	assert_int_equal(cuda__add(cuda, w.child.pid, why), cuda__add(cuda, w.child.pid, why));
+	cuda__del(cuda, w.child.pid);
+	assert_false(is_probed(&w));
+	let_work(&w);
+	end(&w);
+	capture_drain(c);
+	assert_int_equal(capture_count(c, TL_GPU_LAUNCH), 0);
+	assert_int_equal(cuda__add(cuda, w.child.pid, why), -ESRCH);
+	assert_string_equal(why, "the process is gone");
+	finish(c, cuda);
+}
+
+static char elsewhere[64];
+
+static int copy_file(const char *from, const char *to)
+{
+	char buf[65536];
+	int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT | O_EXCL, 0700);
+	ssize_t n = -1;
+
+	while (in >= 0 && out >= 0 && (n = read(in, buf, sizeof(buf))) > 0)
+		if (write(out, buf, n) != n)
+			return -1;
+	close(in);
+	close(out);
+	return n;
+}
+
+/* In a mount namespace of its own, from a file that is deleted. */
+static int do_work_elsewhere(void *arg)
+{
+	struct worker *w = arg;
+	char path[128];
+	int err;
+
+	snprintf(path, sizeof(path), "%s/libcuda.so.999.1", elsewhere);
+	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    mount("none", elsewhere, "tmpfs", 0, NULL) || copy_file(cuda_path("libcuda.so.1"), path))
+		return 80;
+	w->library = path;
+	err = cuda_load(path);
+	unlink(path);
+	return err ? 81 : do_work_loaded(w);
+}
+
+static void test_cuda__deleted_file_of_another_namespace(void **state)
+{
+	struct capture *c = capture_open(NULL);
+	struct cuda *cuda = open_cuda(c, &(struct cuda_opts){ 0 });
+	struct worker w = { 0 };
+
+	(void)state;
+	strcpy(elsewhere, "/tmp/tokenlag-XXXXXX");
+	assert_non_null(mkdtemp(elsewhere));
+	w.load = do_work_elsewhere;
+	start(&w, some_launches);
+	let_load(&w);
+	assert_add(cuda, &w);
+	let_work(&w);
+	end(&w);
+	rmdir(elsewhere);
+	capture_drain(c);
+	assert_int_equal(capture_count(c, TL_GPU_LAUNCH), 2 * ROUNDS);
+	finish(c, cuda);
+}
+
+/* Functions that begin with endbr64: the probe stands behind it, or its price is said. */
+static void test_cuda__endbr(void **state)
+{
+	struct capture *c = capture_open(NULL);
+	struct cuda *cuda = open_cuda(c, &(struct cuda_opts){ 0 });
+	struct worker w = { .library = "endbr/libcuda.so.1" };
+	struct cuda_cost cost;
+	char why[160];
+
+	(void)state;
+	memset(diary, 0, sizeof(*diary));
+	start(&w, every_call);
+	let_load(&w);
+	assert_true(cuda__add(cuda, w.child.pid, why) > 15);
+	cuda__cost(cuda, &cost);
+	print_message("%s; %u ns a hit\n", why, cost.per_hit_ns);
+	assert_non_null(strstr(why, "single-steps"));
+	let_work(&w);
+	end(&w);
+	capture_drain(c);
+	assert_int_equal(capture_count(c, TL_GPU_LAUNCH), diary->n);
+	assert_int_equal(c->n_lost, 0);
+	finish(c, cuda);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cuda__every_call),
+		cmocka_unit_test(test_cuda__many_threads),
+		cmocka_unit_test(test_cuda__processes),
+		cmocka_unit_test(test_cuda__a_forked_child),
+		cmocka_unit_test(test_cuda__mapped_later_and_let_go),
+		cmocka_unit_test(test_cuda__deleted_file_of_another_namespace),
+		cmocka_unit_test(test_cuda__endbr),
 	};
 
 	diary = mmap(NULL, sizeof(*diary), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

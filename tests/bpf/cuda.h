@@ -37,7 +37,8 @@ static struct cuda_api {
 	int (*launch_ex)(const struct launch_config *, void *, void **, void **);
 	int (*launch_ex_ptsz)(const struct launch_config *, void *, void **, void **);
 	int (*stream_sync)(void *), (*stream_sync_ptsz)(void *), (*event_sync)(void *), (*ctx_sync)(void);
-	int (*htod_async)(uint64_t, const void *, size_t, void *), (*htod_async_ptsz)(uint64_t, const void *, size_t, void *);
+	int (*htod_async)(uint64_t, const void *, size_t, void *);
+	int (*htod_async_ptsz)(uint64_t, const void *, size_t, void *);
 	int (*dtoh_async)(void *, uint64_t, size_t, void *), (*dtoh_async_ptsz)(void *, uint64_t, size_t, void *);
 	int (*htod)(uint64_t, const void *, size_t), (*dtoh)(void *, uint64_t, size_t);
 	int (*alloc)(uint64_t *, size_t), (*free)(uint64_t);
