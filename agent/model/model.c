@@ -91,6 +91,8 @@ void model__free(struct model *m)
 	free(m->others);
 	free(m->embryos);
 	evidence_free(&m->evidence);
+	gpu_log_free(&m->gpu_log);
+	gpu_facts_free(&m->gpu);
 	free(m);
 }
 
@@ -138,7 +140,7 @@ static int on_engine(struct model *m, const struct tl_engine *ev)
 	return 0;
 }
 
-static void on_proc(struct model *m, const struct tl_proc *ev)
+static int on_proc(struct model *m, const struct tl_proc *ev)
 {
 	const uint32_t *at = map__get(m->engine_of, ev->hdr.tgid);
 
@@ -146,6 +148,9 @@ static void on_proc(struct model *m, const struct tl_proc *ev)
 		m->engines[*at].exit_ns = ev->hdr.ts_ns;
 	else if (at && ev->what == TL_PROC_IO_URING)
 		m->engines[*at].io_uring = true;
+	if (ev->what == TL_PROC_FORK)
+		return gpu_log_fork(&m->gpu_log, ev->hdr.tgid, ev->parent);
+	return 0;
 }
 
 static int on_lost(struct model *m, const struct tl_lost *ev)
@@ -196,8 +201,11 @@ static int dispatch(struct model *m, const struct tl_hdr *ev)
 	case TL_ENGINE:
 		return on_engine(m, (const void *)ev);
 	case TL_PROC:
-		on_proc(m, (const void *)ev);
-		return 0;
+		return on_proc(m, (const void *)ev);
+	case TL_GPU_LAUNCH:
+	case TL_GPU_SPAN:
+	case TL_GPU_NAME:
+		return gpu_log_on(&m->gpu_log, ev);
 	case TL_CONN:
 		return request_on_conn(m, (const void *)ev);
 	case TL_REQ_BEGIN:
@@ -273,6 +281,9 @@ int model__finish(struct model *m)
 	if (err)
 		return err;
 	join_points(m);
+	err = gpu_finish(m);
+	if (err)
+		return err;
 	evidence_finish(&m->evidence);
 	m->finished = true;
 	return 0;
@@ -292,4 +303,5 @@ void model__view(const struct model *m, struct model_view *ret)
 	ret->lost = m->lost;
 	ret->others = m->others;
 	ret->evidence = &m->evidence;
+	ret->gpu = m->finished ? &m->gpu : NULL;
 }

@@ -13,6 +13,7 @@ struct model_opts {
 
 struct model;
 struct evidence;
+struct gpu_facts;
 
 struct model *model__new(const struct model_opts *opts);	/* NULL: out of memory */
 void model__free(struct model *m);				/* NULL is fine */
@@ -40,6 +41,7 @@ struct model_view {
 	const struct rec_lost *lost;
 	const struct rec_other *others;	/* of n_other_requests, those that are kept; by `req` */
 	const struct evidence *evidence;	/* model/evidence.h; in order once the model is finished */
+	const struct gpu_facts *gpu;	/* model/gpu.h; NULL until the model is finished */
 	size_t n_requests, n_seqs, n_steps, n_members, n_engines, n_lost, n_others;
 	uint64_t n_events;		/* semantic events fed */
 	uint64_t n_lost_events;		/* sum over `lost` */

@@ -5,6 +5,7 @@
 
 #include "base/map.h"
 #include "model/evidence.h"
+#include "model/gpu_priv.h"
 #include "model/model.h"
 
 /* Where a request number leads; from REQ_EMBRYO on, to an embryo. */
@@ -52,6 +53,8 @@ struct model {
 	size_t cap_others;
 
 	struct evidence evidence;
+	struct gpu_log gpu_log;		/* launches and spans as they came, until the model is finished */
+	struct gpu_facts gpu;
 
 	uint32_t *by_number;	/* request number -> index + 1, or one of REQ_*, or that + an index */
 	size_t n_by_number, cap_by_number;

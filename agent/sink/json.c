@@ -372,6 +372,7 @@ static void write_steps(struct jsonw *w, const struct model_view *v)
 		json_ppm_as_pct(w, "kv_pct", s->kv_ppm, s->known & TL_STATS_KV);
 		json_maybe_count(w, "running", s->running, s->known & TL_STATS_QUEUES);
 		json_maybe_count(w, "waiting", s->waiting, s->known & TL_STATS_QUEUES);
+		json_gpu_step(w, v, i);
 		jsonw__key(w, "members");
 		jsonw__array(w);
 		for (uint32_t j = 0; j < st->n_members; j++) {
@@ -408,6 +409,7 @@ static int write_report(struct jsonw *w, const struct model_view *v, const struc
 	if (err)
 		return err;
 	write_summary(w, v, s);
+	json_gpu(w, v);
 	err = json_blame(w, v, bs);
 	if (!err)
 		err = json_claims(w, v);

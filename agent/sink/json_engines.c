@@ -78,6 +78,7 @@ int json_engines(struct jsonw *w, const struct model_view *v)
 		jsonw__object(w);
 		write_engine(w, v, &v->engines[i]);
 		write_scheduler(w, &s);
+		json_gpu_engine(w, v, (uint32_t)i);
 		jsonw__end_object(w);
 	}
 	jsonw__end_array(w);

@@ -18,6 +18,13 @@ void json_tiers(struct jsonw *w, uint32_t tiers);
 const char *json_phase(uint8_t phase, bool guess);	/* "p", "d"; "p?" where it is inferred */
 void json_pid(struct jsonw *w, const struct model_view *v, uint32_t engine);	/* "engine_pid" */
 
+/* json_gpu.c: keys of an engine, a step, a request and its provenance; "kernels" and "devices". */
+void json_gpu_engine(struct jsonw *w, const struct model_view *v, uint32_t engine);
+void json_gpu_step(struct jsonw *w, const struct model_view *v, size_t step);
+void json_gpu_request(struct jsonw *w, const struct model_view *v, uint32_t request);
+void json_gpu_provenance(struct jsonw *w, const struct model_view *v, uint32_t request);
+void json_gpu(struct jsonw *w, const struct model_view *v);
+
 /* Return 0 or -ENOMEM. */
 int json_engines(struct jsonw *w, const struct model_view *v);
 int json_requests(struct jsonw *w, const struct model_view *v, struct blame *b,

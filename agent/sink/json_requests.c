@@ -52,9 +52,11 @@ static uint8_t of_difference(const struct rec_request *r, enum point a, enum poi
 	return r->prov[a] > r->prov[b] ? r->prov[a] : r->prov[b];
 }
 
-static void write_provenance(struct jsonw *w, const struct rec_request *r,
+static void write_provenance(struct jsonw *w, const struct model_view *v, uint32_t request,
 			     const struct req_metrics *m, uint8_t delivery)
 {
+	const struct rec_request *r = &v->requests[request];
+
 	jsonw__key(w, "provenance");
 	jsonw__object(w);
 	write_prov(w, "prompt_tokens", r->prompt.prov);
@@ -73,6 +75,7 @@ static void write_provenance(struct jsonw *w, const struct rec_request *r,
 	write_prov(w, "decode_ms",
 		   of_difference(r, P_FIRST_TOKEN_ENGINE, P_LAST_TOKEN_ENGINE, m->decode_ns));
 	write_prov(w, "delivery_ms", delivery);
+	json_gpu_provenance(w, v, request);
 	for (int p = 0; p < N_POINTS; p++)
 		write_prov(w, point_names[p], r->at_ns[p] ? r->prov[p] : PROV_NONE);
 	jsonw__end_object(w);
@@ -274,6 +277,7 @@ static int write_request(struct jsonw *w, const struct model_view *v, uint32_t r
 	json_ms(w, "first_delivery_ms", m.delivery_ns);
 	json_ms(w, "delivery_ms", d.p50_ns);
 	json_known_count(w, "delivery_outputs", d.n);
+	json_gpu_request(w, v, request);
 	write_preempted(w, v, r);
 	jsonw__key(w, "engine_reported");
 	jsonw__object(w);
@@ -285,7 +289,7 @@ static int write_request(struct jsonw *w, const struct model_view *v, uint32_t r
 	else
 		jsonw__null(w);
 	jsonw__end_object(w);
-	write_provenance(w, r, &m, d.prov);
+	write_provenance(w, v, request, &m, d.prov);
 	err = json_gaps(w, v, b, request, o->all_gaps);
 	write_join(w, request_join(v, r));
 	jsonw__key(w, "seqs");

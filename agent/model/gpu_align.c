@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which burst of launches is which step: in their order, not by what is nearest in time. */
+#include "base/pct.h"
+#include "model/gpu_priv.h"
+
+#include <errno.h>
+
+/*
+ * Engines run ahead: they launch step k + 1 before they tell the outputs of step k, so times alone mislead. Both
+ * come in the same order, one burst per step; what is missing on either side is skipped at a price. Of all
+ * such pairings the one with the least time between the end on the device and that on the wire is taken, where
+ * no step ends on the wire before it did on the device.
+ */
+enum {
+	CHOICES = 6,		/* steps that are tried for a burst */
+	BACK = 3,		/* bursts without a step, in a row ... */
+	MAX_BACK = 256,		/* ... and if it cannot be otherwise */
+	SLACK_NS = 100000,	/* of the clocks, and of a wire that is seen where it is written */
+	SKIP_TIMES = 2,		/* a skip costs so many steps of time */
+	MAX_SKIPS = 2,		/* what is longer is a pause, and no dearer */
+};
+#define NO_COST UINT64_MAX
+
+struct choice {
+	uint64_t cost;
+	uint32_t ref;
+	int16_t from_burst;	/* so many bursts back; 0: the first */
+	int16_t from;		/* which of its choices */
+};
+struct aligner {
+	const struct gpu_ref *refs;
+	size_t n_refs;
+	struct gpu_process *p;
+	struct choice (*at)[CHOICES];
+	uint64_t skip_ns;
+};
+
+static uint64_t burst_end(const struct gpu_burst *b)
+{
+	return b->gpu1_ns ? b->gpu1_ns : b->launch1_ns;
+}
+
+static size_t first_ref(const struct aligner *a, uint64_t t_ns)
+{
+	size_t lo = 0, hi = a->n_refs;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (a->refs[mid].end_ns < t_ns)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+static uint64_t distance(const struct aligner *a, const struct gpu_ref *r, uint64_t end_ns)
+{
+	if (end_ns <= r->end_ns + (r->exact ? 0 : SLACK_NS))
+		return r->end_ns > end_ns ? r->end_ns - end_ns : 0;
+	return r->exact ? end_ns - r->end_ns : a->skip_ns * 4;
+}
+
+/* The cheapest way to come to this choice of burst i. */
+static void extend(struct aligner *a, size_t i, struct choice *c, uint64_t own_ns)
+{
+	uint64_t begin = a->skip_ns * (i < MAX_SKIPS ? i : MAX_SKIPS);
+
+	*c = (struct choice){ .cost = begin + own_ns, .ref = c->ref };
+	for (int back = 1; back <= (c->from_burst ? BACK : MAX_BACK) && (size_t)back <= i; back++)
+		for (int k = 0; k < CHOICES; k++) {
+			const struct choice *b = &a->at[i - back][k];
+			uint64_t skips, cost;
+
+			if (b->cost == NO_COST || b->ref >= c->ref)
+				continue;
+			skips = c->ref - b->ref - 1;
+			cost = b->cost + own_ns + a->skip_ns * (back - 1) +
+			       a->skip_ns * (skips < MAX_SKIPS ? skips : MAX_SKIPS);
+			if (cost < c->cost || !c->from_burst) {
+				c->cost = cost;
+				c->from_burst = back;
+				c->from = k;
+			}
+		}
+}
+
+static void try_burst(struct aligner *a, size_t i)
+{
+	uint64_t end = burst_end(&a->p->bursts.v[i]);
+	size_t ref = first_ref(a, end > SLACK_NS ? end - SLACK_NS : 0);
+
+	/* on a device, steps end where they end: some before are tried, too */
+	if (ref < a->n_refs ? a->refs[ref].exact : a->n_refs && a->refs[a->n_refs - 1].exact)
+		ref = ref > CHOICES / 2 ? ref - CHOICES / 2 : 0;
+	for (int k = 0; k < CHOICES; k++) {
+		struct choice *c = &a->at[i][k];
+
+		c->cost = NO_COST;
+		if (ref + k >= a->n_refs)
+			continue;
+		c->ref = ref + k;
+		extend(a, i, c, distance(a, &a->refs[c->ref], end));
+	}
+}
+
+static void walk_back(struct aligner *a)
+{
+	size_t i = a->p->bursts.n;
+	int best = -1;
+
+	while (i-- > 0 && best < 0)	/* the last burst that has a choice: there may be no step behind it */
+		for (int c = 0; c < CHOICES; c++)
+			if (a->at[i][c].cost != NO_COST && (best < 0 || a->at[i][c].cost < a->at[i][best].cost))
+				best = c;
+	i++;
+	while (best >= 0) {
+		const struct choice *c = &a->at[i][best];
+
+		a->p->bursts.v[i].step = a->refs[c->ref].step + 1;
+		if (!c->from_burst)
+			break;
+		i -= c->from_burst;
+		best = c->from;
+	}
+}
+
+static int find_skip_cost(struct aligner *a)
+{
+	uint64_t *gaps = malloc((a->n_refs + 1) * sizeof(*gaps));
+
+	if (!gaps)
+		return -ENOMEM;
+	for (size_t i = 1; i < a->n_refs; i++)
+		gaps[i - 1] = a->refs[i].end_ns - a->refs[i - 1].end_ns;
+	a->skip_ns = a->n_refs > 1 ? SKIP_TIMES * pct_u64(gaps, a->n_refs - 1, 500) + 1 : 1000000;
+	free(gaps);
+	return 0;
+}
+
+int gpu_align(struct gpu_process *p, const struct gpu_ref *refs, size_t n)
+{
+	struct aligner a = { .refs = refs, .n_refs = n, .p = p };
+	int err;
+
+	if (!n || !p->bursts.n)
+		return 0;
+	err = find_skip_cost(&a);
+	a.at = err ? NULL : malloc(p->bursts.n * sizeof(*a.at));
+	if (!a.at)
+		return -ENOMEM;
+	for (size_t i = 0; i < p->bursts.n; i++)
+		try_burst(&a, i);
+	walk_back(&a);
+	free(a.at);
+	return 0;
+}

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cuts what a process launched into bursts: what it launched for one step. */
+#include "base/pct.h"
+#include "model/evidence.h"
+#include "model/gpu_priv.h"
+
+#include <errno.h>
+
+enum {
+	CLOCK_NS = 500000000,	/* a window tells its clock so often ... */
+	CLOCK_LATE_NS = 300000000,	/* ... or so much later */
+	MIN_KERNELS = 8,	/* of a step that is launched one by one */
+	CORE_PART = 8,		/* ... and this part of the most that any has */
+	MIN_PAUSE_NS = 100000, PAUSE_TIMES = 20,	/* between steps, where no wait is seen */
+};
+
+/* ---- windows ---- */
+
+/* The longest pause of launches told by callbacks in [t0, t1]: its middle. */
+static uint64_t pause_between(const struct gpu_process *p, uint64_t t0_ns, uint64_t t1_ns)
+{
+	uint64_t last = t0_ns, best = 0, at = t1_ns;
+
+	for (size_t i = 0; i < p->launches.n; i++) {
+		const struct gpu_launch *l = &p->launches.v[i];
+		uint64_t ts = l->ts_ns < t1_ns ? l->ts_ns : t1_ns;
+
+		if (!l->corr || l->ts_ns <= t0_ns)
+			continue;
+		if (ts - last > best) {
+			best = ts - last;
+			at = last + best / 2;
+		}
+		last = ts;
+		if (l->ts_ns >= t1_ns)
+			break;
+	}
+	return t1_ns - last > best ? last + (t1_ns - last) / 2 : at;
+}
+
+static int add_window(struct gpu_process *p, uint64_t t0_ns)
+{
+	struct gpu_window *w = vec_push(&p->windows, SIZE_MAX);
+
+	if (!w)
+		return -ENOMEM;
+	*w = (struct gpu_window){ .t0_ns = t0_ns, .t1_ns = UINT64_MAX, .clock0_ns = UINT64_MAX };
+	return 0;
+}
+
+/* A window tells its clock twice a second; a pause of that, and another one has begun. */
+static int find_windows(struct gpu_process *p, const struct evidence *ev)
+{
+	uint64_t last = 0;
+
+	if (!p->spans.n && !p->launches.n)
+		return 0;
+	for (size_t i = 0; i < ev->clocks.n; i++) {
+		const struct tl_clock *k = &ev->clocks.v[i];
+
+		struct gpu_window *w;
+
+		if (k->hdr.tgid != p->tgid || k->hdr.ts_ns < last)
+			continue;
+		if (last && k->hdr.ts_ns - last > CLOCK_NS + CLOCK_LATE_NS) {
+			p->windows.v[p->windows.n - 1].t1_ns = pause_between(p, last, k->hdr.ts_ns);
+			if (add_window(p, p->windows.v[p->windows.n - 1].t1_ns))
+				return -ENOMEM;
+		} else if (!last && add_window(p, 0)) {
+			return -ENOMEM;
+		}
+		last = k->hdr.ts_ns;
+		w = &p->windows.v[p->windows.n - 1];
+		w->clock0_ns = last < w->clock0_ns ? last : w->clock0_ns;
+		w->clock1_ns = last;
+	}
+	return last || !p->spans.n ? 0 : add_window(p, 0);
+}
+
+/* A window is known by its clocks and by what came in it. */
+static void trim_windows(struct gpu_process *p)
+{
+	size_t l = 0, s = 0;
+
+	for (size_t i = 0; i < p->windows.n; i++) {
+		struct gpu_window *w = &p->windows.v[i];
+		uint64_t first = w->clock0_ns, last = w->clock1_ns;
+
+		for (; l < p->launches.n && p->launches.v[l].ts_ns < w->t1_ns; l++) {
+			const struct gpu_launch *k = &p->launches.v[l];
+
+			if (!k->corr || k->ts_ns < w->t0_ns)
+				continue;
+			w->kernels |= k->call == TL_CALL_KERNEL;
+			first = k->ts_ns < first ? k->ts_ns : first;
+			last = k->ts_ns > last ? k->ts_ns : last;
+		}
+		for (; s < p->spans.n && p->spans.v[s].t0_ns < w->t1_ns; s++) {
+			first = p->spans.v[s].t0_ns < first ? p->spans.v[s].t0_ns : first;
+			last = p->spans.v[s].t1_ns > last ? p->spans.v[s].t1_ns : last;
+		}
+		w->t0_ns = first < last ? first : w->t0_ns;
+		w->t1_ns = last ? last : w->t0_ns;
+	}
+}
+
+/* Index + 1; 0: none. For times that only rise: *at is the one to begin with. */
+static uint32_t window_of(const struct gpu_process *p, uint64_t t_ns, size_t *at)
+{
+	while (*at < p->windows.n && p->windows.v[*at].t1_ns < t_ns)
+		++*at;
+	return *at < p->windows.n && p->windows.v[*at].t0_ns <= t_ns ? *at + 1 : 0;
+}
+
+/* ---- where one step ends ---- */
+
+struct cutter {
+	uint32_t tid;		/* the thread that launches most */
+	bool syncs, copies;	/* of this thread, waits and copies of results are seen */
+	uint64_t pause_ns;	/* else so long a pause is an end */
+	uint32_t min_kernels;	/* less is no step by itself */
+};
+
+static uint32_t weight(const struct gpu_launch *l)
+{
+	return l->call == TL_CALL_GRAPH ? 64 : l->call == TL_CALL_KERNEL ? 1 : 0;
+}
+
+/* The thread with the most launches: of those that compete, whoever is left when pairs of two cancel out has
+ * the majority if anybody has; with many threads each may launch for itself, and then all count (tid 0). */
+static uint32_t main_thread(const struct gpu_process *p)
+{
+	uint64_t lead = 0, all = 0, own = 0;
+	uint32_t tid = 0;
+
+	for (size_t i = 0; i < p->launches.n; i++) {
+		const struct gpu_launch *l = &p->launches.v[i];
+		uint32_t w = weight(l);
+
+		all += w;
+		if (l->tid == tid) {
+			lead += w;
+		} else if (w > lead) {
+			tid = l->tid;
+			lead = w - lead;
+		} else {
+			lead -= w;
+		}
+	}
+	for (size_t i = 0; i < p->launches.n; i++)
+		own += p->launches.v[i].tid == tid ? weight(&p->launches.v[i]) : 0;
+	return own > all / 2 ? tid : 0;
+}
+
+static uint64_t launch_end(const struct gpu_launch *l)
+{
+	return l->ts_ns + l->dur_ns;
+}
+
+static int find_pause(const struct gpu_process *p, struct cutter *k)
+{
+	uint64_t *gaps = malloc((p->launches.n + 1) * sizeof(*gaps));
+	size_t n = 0;
+
+	if (!gaps)
+		return -ENOMEM;
+	for (size_t i = 1; i < p->launches.n; i++) {
+		uint64_t end = launch_end(&p->launches.v[i - 1]), ts = p->launches.v[i].ts_ns;
+
+		gaps[n++] = ts > end ? ts - end : 0;
+	}
+	k->pause_ns = n ? PAUSE_TIMES * pct_u64(gaps, n, 500) : 0;
+	if (k->pause_ns < MIN_PAUSE_NS)
+		k->pause_ns = MIN_PAUSE_NS;
+	free(gaps);
+	return 0;
+}
+
+static bool is_of(const struct cutter *k, const struct gpu_launch *l)
+{
+	return !k->tid || l->tid == k->tid;
+}
+
+static int cutter_init(struct cutter *k, const struct gpu_process *p)
+{
+	size_t n_syncs = 0, n_copies = 0;
+
+	*k = (struct cutter){ .tid = main_thread(p) };
+	for (size_t i = 0; i < p->launches.n; i++) {
+		const struct gpu_launch *l = &p->launches.v[i];
+
+		n_syncs += is_of(k, l) && l->call == TL_CALL_SYNC;
+		n_copies += is_of(k, l) && l->flags & GPU_L_DTOH;
+	}
+	k->syncs = n_syncs > 1;
+	k->copies = n_copies > 1;
+	return k->syncs || k->copies ? 0 : find_pause(p, k);
+}
+
+static bool ends_step(const struct cutter *k, const struct gpu_launch *l)
+{
+	return is_of(k, l) && ((k->syncs && l->call == TL_CALL_SYNC) || (k->copies && l->flags & GPU_L_DTOH));
+}
+
+/* ---- bursts ---- */
+
+static void add_launch(struct gpu_burst *b, const struct gpu_launch *l)
+{
+	if (!b->launch0_ns && l->call != TL_CALL_SYNC)
+		b->launch0_ns = l->ts_ns;
+	if (l->call != TL_CALL_SYNC && launch_end(l) > b->launch1_ns)
+		b->launch1_ns = launch_end(l);
+	if (l->call == TL_CALL_KERNEL || l->call == TL_CALL_GRAPH) {
+		b->n_kernels += l->call == TL_CALL_KERNEL ? l->n : 0;
+		b->n_graphs += l->call == TL_CALL_GRAPH;
+		b->no_kernels += l->call == TL_CALL_KERNEL && !(l->flags & GPU_L_JOINED);
+		b->no_graphs += l->call == TL_CALL_GRAPH && !(l->flags & GPU_L_JOINED);
+		b->exec = l->call == TL_CALL_GRAPH ? l->what : b->exec;
+	} else if (l->call != TL_CALL_SYNC) {
+		b->n_other++;
+		b->cold |= l->call == TL_CALL_LOAD;
+	} else if (l->dur_ns) {
+		b->sync_ns = launch_end(l);
+	}
+}
+
+/* Cuts at each end, at pauses where no end is seen, and where a window ends. */
+static int cut(struct gpu_process *p, const struct cutter *k)
+{
+	struct gpu_burst *b = NULL;
+	uint64_t end_ns = 0;
+	bool ended = false;
+	size_t at = 0;
+
+	for (uint32_t i = 0; i < p->launches.n; i++) {
+		const struct gpu_launch *l = &p->launches.v[i];
+		uint32_t window = window_of(p, l->ts_ns, &at);
+		bool other = b && window != b->window && !p->outside;
+		bool pause = b && !k->syncs && !k->copies && l->ts_ns > end_ns + k->pause_ns;
+		/* a wait and the copy before it end the same step */
+		bool again = b && ended && (ends_step(k, l) || l->call == TL_CALL_SYNC) && !other;
+
+		if (!b || other || pause || (ended && !again)) {
+			bool whole = b && !other && (ended || pause);
+
+			if (b && !whole)
+				b->whole = false;
+			b = vec_push(&p->bursts, SIZE_MAX);
+			if (!b)
+				return -ENOMEM;
+			*b = (struct gpu_burst){ .first = i, .window = window, .whole = whole };
+		}
+		add_launch(b, l);
+		b->end = i + 1;
+		b->window = b->window ? b->window : window;
+		ended = again || ends_step(k, l);
+		end_ns = launch_end(l) > end_ns ? launch_end(l) : end_ns;
+	}
+	if (b && !ended)
+		b->whole = false;
+	return 0;
+}
+
+static bool is_core(const struct gpu_process *p, const struct cutter *k, const struct gpu_burst *b)
+{
+	bool kernels = p->outside || (b->window && p->windows.v[b->window - 1].kernels);
+
+	/* where launches of kernels are not told, a copy of results must do */
+	return b->n_graphs || (kernels ? b->n_kernels >= k->min_kernels : b->n_other && k->copies);
+}
+
+static void absorb(struct gpu_burst *into, const struct gpu_burst *b)
+{
+	into->first = b->first < into->first ? b->first : into->first;
+	into->end = b->end > into->end ? b->end : into->end;
+	into->n_kernels += b->n_kernels;
+	into->n_graphs += b->n_graphs;
+	into->n_other += b->n_other;
+	into->no_kernels += b->no_kernels;
+	into->no_graphs += b->no_graphs;
+	into->cold |= b->cold;
+	into->exec = into->exec ? into->exec : b->exec;
+	into->whole &= b->whole;
+	if (!into->launch0_ns || (b->launch0_ns && b->launch0_ns < into->launch0_ns))
+		into->launch0_ns = b->launch0_ns;
+	if (b->launch1_ns > into->launch1_ns)
+		into->launch1_ns = b->launch1_ns;
+	if (b->sync_ns > into->sync_ns)
+		into->sync_ns = b->sync_ns;
+}
+
+/* What is too little for a step is part of the one before or of the next, whichever is nearer. */
+static void merge_small(struct gpu_process *p, struct cutter *k)
+{
+	uint32_t most = 0;
+	size_t out = 0, n = p->bursts.n;
+	struct gpu_burst *v = p->bursts.v;
+
+	for (size_t i = 0; i < n; i++)
+		most = !v[i].n_graphs && v[i].n_kernels > most ? v[i].n_kernels : most;
+	k->min_kernels = most / CORE_PART > MIN_KERNELS ? most / CORE_PART : MIN_KERNELS;
+	for (size_t i = 0; i < n; i++) {
+		struct gpu_burst *before = out ? &v[out - 1] : NULL, *next = i + 1 < n ? &v[i + 1] : NULL;
+		bool joins_before, joins_next;
+
+		if (is_core(p, k, &v[i])) {
+			v[out++] = v[i];
+			continue;
+		}
+		joins_before = before && before->window == v[i].window;
+		joins_next = next && next->window == v[i].window;
+		if (joins_before && !v[i].launch0_ns)
+			joins_next = false;	/* a wait, and nothing for it to wait for: it is for what came before */
+		else if (joins_before && joins_next)
+			joins_next = next->launch0_ns - v[i].launch1_ns < v[i].launch0_ns - before->launch1_ns;
+		if (joins_next)
+			absorb(next, &v[i]);
+		else if (joins_before)
+			absorb(before, &v[i]);
+	}
+	p->bursts.n = out;
+}
+
+/* ---- what ran for them ---- */
+
+static void add_span(struct gpu_burst *b, const struct gpu_span *s)
+{
+	if (!b->gpu0_ns || s->t0_ns < b->gpu0_ns)
+		b->gpu0_ns = s->t0_ns;
+	if (s->t1_ns > b->gpu1_ns)
+		b->gpu1_ns = s->t1_ns;
+}
+
+static void hand_out(struct gpu_process *p)
+{
+	for (uint32_t i = 0; i < p->bursts.n; i++)
+		for (uint32_t k = p->bursts.v[i].first; k < p->bursts.v[i].end; k++)
+			p->launches.v[k].burst = i + 1;
+	for (size_t i = 0; i < p->spans.n; i++) {
+		struct gpu_span *s = &p->spans.v[i];
+
+		s->at = s->at ? p->launches.v[s->at - 1].burst : 0;
+		if (s->at)
+			add_span(&p->bursts.v[s->at - 1], s);
+	}
+	/* what was under way when a window closed has no record: what is launched behind it may be cut, too */
+	for (size_t i = 1; i < p->bursts.n; i++) {
+		const struct gpu_burst *b = &p->bursts.v[i - 1];
+
+		if (!p->outside && b->window && (b->no_kernels || b->no_graphs))
+			p->bursts.v[i].whole = false;
+	}
+}
+
+int gpu_cut(struct gpu_process *p, const struct model_view *v)
+{
+	struct cutter k;
+	int err = find_windows(p, v->evidence);
+
+	if (err || !p->launches.n)
+		return err;
+	trim_windows(p);
+	err = cutter_init(&k, p);
+	if (!err)
+		err = cut(p, &k);
+	if (err)
+		return err;
+	merge_small(p, &k);
+	hand_out(p);
+	return 0;
+}

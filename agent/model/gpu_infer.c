@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Steps of a server whose wire tells of none, and who was in them. */
+#include "model/gpu_infer.h"
+#include "base/pct.h"
+
+#include <errno.h>
+
+/*
+ * A burst of launches is a step; each token on the wire is from one. A sequence that decodes is in each step
+ * until it ends, so its tokens are of successive steps: the i-th of them is of the last step that ended before it
+ * was written, unless later tokens show that it was written late (rule: by ordinal).
+ */
+enum {
+	MIN_SHIFT = 8,		/* so many tokens must agree that a step was left out */
+	CONFIDENCE_PCT = 90,
+	SLACK_NS = 20000,
+};
+
+/* ---- steps ---- */
+
+static bool runs_ahead(const struct gpu_process *p)
+{
+	size_t n = 0, ahead = 0;
+
+	for (size_t i = 1; i < p->bursts.n; i++) {
+		const struct gpu_burst *a = &p->bursts.v[i - 1], *b = &p->bursts.v[i];
+
+		if (!a->gpu1_ns || !b->gpu1_ns || a->window != b->window)
+			continue;
+		n++;
+		ahead += b->launch0_ns + SLACK_NS < a->gpu1_ns;
+	}
+	return n && ahead > n / 2;
+}
+
+/* When the host has a step's outputs: its wait returned; else the device was done, and the host, if it runs ahead,
+ * had launched the next one. */
+static uint64_t host_end(const struct gpu_process *p, size_t i, bool ahead, uint64_t usual_ns)
+{
+	const struct gpu_burst *b = &p->bursts.v[i], *next = i + 1 < p->bursts.n ? b + 1 : NULL;
+	uint64_t end = b->gpu1_ns ? b->gpu1_ns : b->launch1_ns;
+
+	if (next && next->window != b->window && !p->outside)
+		next = NULL;
+	if (b->sync_ns + SLACK_NS >= end)
+		return b->sync_ns;
+	if (next && next->sync_ns + SLACK_NS >= end && next->sync_ns < next->gpu1_ns)
+		return next->sync_ns;	/* the wait behind the next launch was for this one */
+	if (ahead && next && next->launch0_ns < end + usual_ns && next->launch1_ns > end)
+		return next->launch1_ns;
+	return end;
+}
+
+static int usual_interval(const struct gpu_process *p, uint64_t *ret)
+{
+	uint64_t *gaps = malloc((p->bursts.n + 1) * sizeof(*gaps));
+	size_t n = 0;
+
+	if (!gaps)
+		return -ENOMEM;
+	for (size_t i = 1; i < p->bursts.n; i++)
+		if (p->bursts.v[i].launch0_ns > p->bursts.v[i - 1].launch0_ns)
+			gaps[n++] = p->bursts.v[i].launch0_ns - p->bursts.v[i - 1].launch0_ns;
+	*ret = n ? pct_u64(gaps, n, 500) : 0;
+	free(gaps);
+	return 0;
+}
+
+static uint64_t busy_of(const struct gpu_process *p, uint32_t burst, size_t *at)
+{
+	uint64_t sum = 0, end = 0;
+
+	/* spans come by their begin, those of a burst near each other */
+	while (*at < p->spans.n && (!p->spans.v[*at].at || p->spans.v[*at].at <= burst))
+		++*at;
+	for (size_t i = *at; i < p->spans.n && (!p->spans.v[i].at || p->spans.v[i].at == burst + 1); i++) {
+		const struct gpu_span *s = &p->spans.v[i];
+		uint64_t from = s->t0_ns > end ? s->t0_ns : end;
+
+		if (!s->at || s->t1_ns <= from)
+			continue;
+		sum += s->t1_ns - from;
+		end = s->t1_ns;
+	}
+	return sum;
+}
+
+static int make_steps(struct inferred *f)
+{
+	struct gpu_process *p = f->p;
+	bool ahead = runs_ahead(p);
+	uint64_t usual, last = 0;
+	uint32_t segment = 0;
+	size_t at = 0;
+	int err = usual_interval(p, &usual);
+
+	for (size_t i = 0; i < p->bursts.n && !err; i++) {
+		const struct gpu_burst *b = &p->bursts.v[i];
+		bool cut = b->window && (b->no_kernels || b->no_graphs) && !b->sync_ns;
+		struct istep *s = vec_push(&f->steps, SIZE_MAX);
+
+		if (!s)
+			return -ENOMEM;
+		if (i && !p->outside && b->window != b[-1].window)
+			segment++;
+		*s = (struct istep){
+			.end_ns = cut ? last + usual / 2 : host_end(p, i, ahead, usual),
+			.launch0_ns = b->launch0_ns, .busy_ns = GPU_UNKNOWN, .burst = i,
+			.segment = segment, .no_step = cut, .replayed = b->n_graphs > 0,
+		};
+		if (cut)
+			segment++;
+		s->end_ns = s->end_ns > last ? s->end_ns : last;
+		last = s->end_ns;
+		if (gpu_is_known(p, b))
+			s->busy_ns = busy_of(p, i, &at);
+		f->has_graphs |= s->replayed;
+	}
+	return err;
+}
+
+uint32_t istep_before(const struct inferred *f, uint64_t t_ns)
+{
+	size_t lo = 0, hi = f->steps.n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (f->steps.v[mid].end_ns <= t_ns)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (!lo || f->steps.v[lo - 1].no_step)
+		return UINT32_MAX;
+	/* behind the last step of a window nobody knows what ran */
+	if (lo < f->steps.n && f->steps.v[lo].segment == f->steps.v[lo - 1].segment)
+		return lo - 1;
+	return lo > 1 && t_ns - f->steps.v[lo - 1].end_ns <=
+			 (f->steps.v[lo - 1].end_ns - f->steps.v[lo - 2].end_ns) / 2 ? lo - 1 : UINT32_MAX;
+}
+
+/* ---- decodes ---- */
+
+int imember_add(struct inferred *f, const struct imember *k)
+{
+	struct imember *at = vec_push(&f->members, SIZE_MAX);
+
+	if (!at)
+		return -ENOMEM;
+	*at = *k;
+	return 0;
+}
+
+/*
+ * Tokens first ... first + n - 1 of a request, all written behind steps of one segment. at[i]: the last step before
+ * token i. The shift between tokens and steps only grows, and no token comes before its step: it is at most that of
+ * each later token. A shift that only the last few tokens show is lateness of theirs.
+ */
+static void settle(uint32_t *at, size_t n)
+{
+	int64_t shift = INT64_MAX, *shifts = NULL;
+	size_t same = 0;
+
+	(void)shifts;
+	for (size_t i = n; i-- > 0;) {
+		int64_t s = (int64_t)at[i] - (int64_t)i;
+
+		shift = s < shift ? s : shift;
+		at[i] = shift + (int64_t)i < 0 ? UINT32_MAX : (uint32_t)(shift + (int64_t)i);
+	}
+	for (size_t i = n; i-- > 1;) {
+		same++;
+		if (at[i] - at[i - 1] == 1)
+			continue;
+		if (same < MIN_SHIFT)
+			for (size_t k = i; k < n; k++)
+				at[k] = at[k - 1] + 1;
+		break;
+	}
+}
+
+static int add_tokens(struct inferred *f, uint32_t request, const uint32_t *at, size_t n, bool has_first)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < n && !err; i++) {
+		bool first = has_first && !i;
+
+		if (at[i] >= f->steps.n || f->steps.v[at[i]].no_step)
+			continue;
+		if (first)
+			f->first_of[request] = at[i] + 1;
+		else
+			err = imember_add(f, &(struct imember){ at[i], request, 1, TL_DECODE, 1 });
+		f->steps.v[at[i]].n_decode += !first;
+	}
+	return err;
+}
+
+static uint32_t segment_of(const struct inferred *f, uint32_t at)
+{
+	return at == UINT32_MAX ? UINT32_MAX : f->steps.v[at].segment;
+}
+
+/* A streamed answer: by its chunks. Several answers at once: each chunk for itself. */
+static int decode_stream(struct inferred *f, uint32_t request)
+{
+	const struct rec_request *r = &f->m->requests[request];
+	uint32_t *at = malloc((r->n_chunks + 1) * sizeof(*at));
+	int err = 0;
+
+	if (!at)
+		return -ENOMEM;
+	for (size_t i = 0; i < r->n_chunks; i++)
+		at[i] = istep_before(f, r->chunks[i].ts_ns);
+	for (size_t i = 0, n; i < r->n_chunks && !err; i += n) {
+		for (n = 1; i + n < r->n_chunks && segment_of(f, at[i + n]) == segment_of(f, at[i]);)
+			n++;
+		if (at[i] == UINT32_MAX)
+			continue;
+		if (r->n == 1)
+			settle(at + i, n);
+		err = add_tokens(f, request, at + i, n, !i && !r->joined_late);
+	}
+	free(at);
+	return err;
+}
+
+/* An answer in one piece: its tokens are of the last steps before it. */
+static int decode_whole(struct inferred *f, uint32_t request)
+{
+	const struct rec_request *r = &f->m->requests[request];
+	uint32_t last = r->output.prov && r->n == 1 && r->at_ns[P_DONE] && r->state == REQ_COMPLETE ?
+				istep_before(f, r->at_ns[P_DONE]) : UINT32_MAX;
+	int err = 0;
+
+	if (last == UINT32_MAX || last + 1 < r->output.n)
+		return 0;
+	for (uint32_t i = 0; i < r->output.n && !err; i++) {
+		uint32_t at = last - i;
+
+		if (f->steps.v[at].segment != f->steps.v[last].segment)
+			break;
+		err = add_tokens(f, request, &at, 1, i + 1 == r->output.n);
+	}
+	return err;
+}
+
+/* ---- into the model ---- */
+
+static int by_step(const void *pa, const void *pb)
+{
+	const struct imember *a = pa, *b = pb;
+
+	if (a->at != b->at)
+		return a->at < b->at ? -1 : 1;
+	if (a->request != b->request)
+		return a->request < b->request ? -1 : 1;
+	return (int)a->phase - (int)b->phase;
+}
+
+static int put_sequence(struct inferred *f, uint32_t request, uint32_t slot, uint64_t begin_ns, uint32_t *ret)
+{
+	struct model *m = f->m;
+	struct rec_sequence *q;
+
+	if (GROW(m->seqs, m->cap_seqs, m->v.n_seqs))
+		return -ENOMEM;
+	q = &m->seqs[m->v.n_seqs++];
+	*q = (struct rec_sequence){ .id = m->v.n_seqs, .engine = f->engine, .slot = slot,
+				    .begin_ns = begin_ns, .kept = -1, .task = -1, .ended = true,
+				    .joined_late = !f->first_of[request] };
+	*ret = m->v.n_seqs - 1;
+	return join_request(m, request, *ret, JOIN_ORDER, CONFIDENCE_PCT, 0);
+}
+
+static int put_member(struct inferred *f, const struct imember *k, uint32_t step, uint32_t *seq_of)
+{
+	struct model *m = f->m;
+	struct rec_step *st = &m->steps[step];
+	struct rec_visit v = { .step = step, .n_tokens = k->n_tokens < MAX_STEP_TOKENS ? k->n_tokens : MAX_STEP_TOKENS,
+			       .n_out = k->n_out, .phase = k->phase, .guess = 1 };
+	struct rec_sequence *q;
+	int err;
+
+	if (seq_of[k->request] == UINT32_MAX) {
+		err = put_sequence(f, k->request, k->request, st->t0_ns, &seq_of[k->request]);
+		if (err)
+			return err;
+	}
+	q = &m->seqs[seq_of[k->request]];
+	if (GROW(q->visits, q->cap_visits, q->n_visits) || GROW(m->members, m->cap_members, m->v.n_members))
+		return -ENOMEM;
+	q->visits[q->n_visits++] = v;
+	visit_counts(q, &v);
+	m->members[m->v.n_members++] = (struct rec_member){
+		.seq = seq_of[k->request], .n_tokens = v.n_tokens, .n_out = v.n_out, .phase = v.phase, .guess = 1,
+	};
+	st->n_members++;
+	st->n_tokens += v.n_tokens;
+	return 0;
+}
+
+static int put_steps(struct inferred *f, uint32_t *seq_of)
+{
+	struct model *m = f->m;
+	size_t k = 0;
+	int err = 0;
+
+	for (uint32_t i = 0; i < f->steps.n && !err; i++) {
+		const struct istep *s = &f->steps.v[i];
+		struct gpu_burst *b = &f->p->bursts.v[s->burst];
+
+		if (s->no_step)
+			continue;
+		if (m->v.n_steps >= m->opts.max_steps) {
+			m->v.n_steps_not_kept++;
+			continue;
+		}
+		if (GROW(m->steps, m->cap_steps, m->v.n_steps))
+			return -ENOMEM;
+		m->steps[m->v.n_steps++] = (struct rec_step){
+			.t0_ns = s->launch0_ns, .t1_ns = s->end_ns, .engine = f->engine,
+			.first_member = m->v.n_members, .inferred = true,
+		};
+		b->step = m->v.n_steps;
+		m->gpu.n_inferred_steps++;
+		while (k < f->members.n && f->members.v[k].at < i)
+			k++;
+		for (; k < f->members.n && f->members.v[k].at == i && !err; k++)
+			err = put_member(f, &f->members.v[k], b->step - 1, seq_of);
+	}
+	return err;
+}
+
+/* Points that the engine would have told. */
+static void put_points(struct inferred *f, const uint32_t *seq_of)
+{
+	struct model *m = f->m;
+
+	for (size_t i = 0; i < m->v.n_requests; i++) {
+		const struct rec_sequence *q = seq_of[i] == UINT32_MAX ? NULL : &m->seqs[seq_of[i]];
+		struct rec_request *r = &m->requests[i];
+		uint64_t at[N_POINTS] = { 0 };
+
+		if (!q || !q->n_visits || !f->first_of[i])
+			continue;
+		at[P_PREFILL_START] = m->steps[q->visits[0].step].t0_ns;
+		at[P_FIRST_TOKEN_ENGINE] = f->steps.v[f->first_of[i] - 1].end_ns;
+		for (int p = 0; p < N_POINTS; p++)
+			if (at[p] && !r->at_ns[p]) {
+				r->at_ns[p] = at[p];
+				r->prov[p] = PROV_INFERRED;
+			}
+	}
+}
+
+static bool is_of_server(const struct inferred *f, const struct rec_request *r)
+{
+	const struct tl_engine *a = &f->m->engines[r->engine].e, *b = &f->m->engines[f->engine].e;
+
+	return r->engine == f->engine || (a->server && a->server == b->server);
+}
+
+static int infer(struct inferred *f)
+{
+	struct model *m = f->m;
+	uint32_t *seq_of = malloc((m->v.n_requests + 1) * sizeof(*seq_of));
+	int err = make_steps(f);
+
+	f->first_of = calloc(m->v.n_requests + 1, sizeof(*f->first_of));
+	if (!seq_of || !f->first_of)
+		err = -ENOMEM;
+	for (uint32_t i = 0; i < m->v.n_requests && !err; i++) {
+		const struct rec_request *r = &m->requests[i];
+
+		seq_of[i] = UINT32_MAX;
+		if (!is_of_server(f, r) || r->n_seqs)
+			continue;
+		err = r->n_chunks ? decode_stream(f, i) : decode_whole(f, i);
+	}
+	if (!err)
+		err = gpu_infer_prompts(f);
+	if (!err) {
+		if (f->members.n)
+			qsort(f->members.v, f->members.n, sizeof(*f->members.v), by_step);
+		err = put_steps(f, seq_of);
+	}
+	if (!err)
+		put_points(f, seq_of);
+	free(seq_of);
+	return err;
+}
+
+int gpu_infer(struct model *m, struct gpu_process *p, uint32_t engine)
+{
+	struct inferred f = { .m = m, .p = p, .engine = engine };
+	int err = infer(&f);
+
+	vec_free(&f.steps);
+	vec_free(&f.members);
+	free(f.first_of);
+	return err;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Between the files that make steps of launches. */
+#ifndef TL_GPU_INFER_H
+#define TL_GPU_INFER_H
+
+#include "model/state.h"
+
+struct istep {			/* a step in the making */
+	uint64_t end_ns;	/* the host could tell of its outputs from then on */
+	uint64_t launch0_ns, busy_ns;	/* busy: GPU_UNKNOWN */
+	uint32_t burst;
+	uint32_t segment;	/* steps of one have no others between them */
+	uint32_t n_decode;	/* members */
+	bool no_step;		/* something ran, and when it ended is not known */
+	bool replayed;		/* by a graph: of decodes only */
+};
+struct imember {
+	uint32_t at;		/* which istep */
+	uint32_t request;
+	uint32_t n_tokens;	/* 0: not known */
+	uint8_t phase;		/* enum tl_phase */
+	uint8_t n_out;
+};
+struct inferred {
+	struct model *m;
+	struct gpu_process *p;
+	uint32_t engine;
+	bool has_graphs;
+	VEC(struct istep) steps;
+	VEC(struct imember) members;
+	uint32_t *first_of;	/* by request: istep of its first token + 1, 0: not known */
+};
+
+/* gpu_prompts.c: which requests had a part of their prompt computed in which step. 0 or -ENOMEM */
+int gpu_infer_prompts(struct inferred *f);
+
+/* The last step that ended at t or before; UINT32_MAX: none, or it is not known which. */
+uint32_t istep_before(const struct inferred *f, uint64_t t_ns);
+int imember_add(struct inferred *f, const struct imember *k);	/* 0 or -ENOMEM */
+
+#endif

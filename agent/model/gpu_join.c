@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ties what ran on a device to the call that launched it. */
+#include "model/gpu_priv.h"
+
+#include <errno.h>
+
+enum {
+	SLACK_NS = 20000,	/* clocks of devices are mapped with an error */
+	DOUBLE_NS = 100000,	/* a callback comes so soon behind a probe whose return was not seen */
+	LATENCY_NS = 200000,	/* an idle device begins within this time of a launch */
+	MAX_STREAMS = 64, MAX_AHEAD = 64,
+	RECENT = 64,		/* threads that launch, one slot each by their number */
+};
+
+static int by_launch_time(const void *pa, const void *pb)
+{
+	const struct gpu_launch *a = pa, *b = pb;
+
+	if (a->ts_ns != b->ts_ns)
+		return a->ts_ns < b->ts_ns ? -1 : 1;
+	return a->corr < b->corr ? -1 : a->corr > b->corr;
+}
+
+static int by_span_time(const void *pa, const void *pb)
+{
+	const struct gpu_span *a = pa, *b = pb;
+
+	if (a->t0_ns != b->t0_ns)
+		return a->t0_ns < b->t0_ns ? -1 : 1;
+	if (a->t1_ns != b->t1_ns)
+		return a->t1_ns < b->t1_ns ? -1 : 1;
+	return a->corr < b->corr ? -1 : a->corr > b->corr;
+}
+
+/* ---- one call, told by a probe and by a callback inside it ---- */
+
+struct recent {			/* of one thread and kind of call, index + 1 */
+	uint32_t probe[8], callback[8];
+};
+
+/* Numbers of threads may be those of different namespaces: then they say nothing. */
+static bool threads_agree(const struct gpu_process *p)
+{
+	uint32_t tids[RECENT] = { 0 };
+	bool any = false;
+
+	for (size_t i = 0; i < p->launches.n; i++)
+		if (!p->launches.v[i].corr)
+			tids[p->launches.v[i].tid % RECENT] = p->launches.v[i].tid;
+	for (size_t i = 0; i < p->launches.n; i++) {
+		const struct gpu_launch *l = &p->launches.v[i];
+
+		if (l->corr && tids[l->tid % RECENT] == l->tid)
+			return true;
+		any |= l->corr != 0;
+	}
+	return !any;
+}
+
+static bool is_inside(const struct gpu_launch *probe, const struct gpu_launch *call)
+{
+	uint64_t end = probe->ts_ns + (probe->dur_ns ? probe->dur_ns : DOUBLE_NS);
+
+	return call->ts_ns + SLACK_NS / 4 >= probe->ts_ns && call->ts_ns <= end;
+}
+
+static bool merge(struct gpu_launch *probe, struct gpu_launch *call)
+{
+	if (probe->flags & GPU_L_DOUBLE || !is_inside(probe, call))
+		return false;
+	probe->flags |= GPU_L_DOUBLE;
+	call->flags |= probe->flags & GPU_L_DTOH;
+	call->what = call->what ? call->what : probe->what;
+	call->stream = call->stream ? call->stream : probe->stream;
+	return true;
+}
+
+static void drop_doubles(struct gpu_process *p, struct gpu_counts *c)
+{
+	struct recent recent[RECENT] = { 0 };
+	bool by_tid = threads_agree(p);
+	uint64_t last_kernel_ns = 0;
+	size_t out = 0;
+
+	for (uint32_t i = 0; i < p->launches.n; i++) {
+		struct gpu_launch *l = &p->launches.v[i];
+		struct recent *r = &recent[by_tid ? l->tid % RECENT : 0];
+		uint32_t *other = l->corr ? &r->probe[l->call % 8] : &r->callback[l->call % 8];
+		struct gpu_launch *o = *other ? &p->launches.v[*other - 1] : NULL;
+
+		if (l->corr && l->call == TL_CALL_KERNEL)
+			last_kernel_ns = l->ts_ns;
+		/* counted only, while callbacks tell each */
+		if (l->n > 1 && last_kernel_ns && l->ts_ns < last_kernel_ns + DOUBLE_NS)
+			l->flags |= GPU_L_DOUBLE;
+		else if (o && o->call == l->call && (l->corr ? merge(o, l) : merge(l, o)))
+			*other = 0;
+		*(l->corr ? &r->callback[l->call % 8] : &r->probe[l->call % 8]) = i + 1;
+	}
+	for (size_t i = 0; i < p->launches.n; i++)
+		if (!(p->launches.v[i].flags & GPU_L_DOUBLE))
+			p->launches.v[out++] = p->launches.v[i];
+	c->doubles += p->launches.n - out;
+	p->launches.n = out;
+}
+
+/* ---- by id ---- */
+
+struct id {
+	uint32_t corr, at;
+};
+
+static int by_corr(const void *pa, const void *pb)
+{
+	const struct id *a = pa, *b = pb;
+
+	if (a->corr != b->corr)
+		return a->corr < b->corr ? -1 : 1;
+	return a->at < b->at ? -1 : a->at > b->at;
+}
+
+/* Could this launch have led to this span? Some versions of CUPTI give wrong ids. */
+static bool fits(const struct gpu_launch *l, const struct gpu_span *s)
+{
+	if (l->ts_ns > s->t0_ns + SLACK_NS)
+		return false;
+	if (s->graph || s->what == TL_SPAN_GRAPH)
+		return l->call == TL_CALL_GRAPH;
+	switch (s->what) {
+	case TL_SPAN_KERNEL:
+		return l->call == TL_CALL_KERNEL;
+	case TL_SPAN_MEMCPY:
+		return l->call == TL_CALL_COPY;
+	default:
+		return true;
+	}
+}
+
+static void tie(struct gpu_process *p, struct gpu_span *s, uint32_t launch, struct gpu_counts *c)
+{
+	struct gpu_launch *l = &p->launches.v[launch];
+
+	s->at = launch + 1;
+	l->flags |= GPU_L_JOINED;
+	if (s->what == TL_SPAN_MEMCPY && s->copy == 2 && l->call == TL_CALL_COPY)
+		l->flags |= GPU_L_DTOH;
+	c->spans_joined++;
+}
+
+/* The last launch with this id that is not behind the span: ids may begin anew. UINT32_MAX: none. */
+static uint32_t launch_of(const struct gpu_process *p, const struct id *ids, size_t n, const struct gpu_span *s)
+{
+	size_t lo = 0, hi = n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (ids[mid].corr <= s->corr)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	while (lo-- > 0 && ids[lo].corr == s->corr)
+		if (p->launches.v[ids[lo].at].ts_ns <= s->t0_ns + SLACK_NS)
+			return ids[lo].at;
+	return UINT32_MAX;
+}
+
+static int join_by_id(struct gpu_process *p, struct gpu_counts *c)
+{
+	struct id *ids = malloc((p->launches.n + 1) * sizeof(*ids));
+	size_t n = 0;
+
+	if (!ids)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < p->launches.n; i++)
+		if (p->launches.v[i].corr)
+			ids[n++] = (struct id){ p->launches.v[i].corr, i };
+	qsort(ids, n, sizeof(*ids), by_corr);
+	for (size_t i = 0; i < p->spans.n; i++) {
+		struct gpu_span *s = &p->spans.v[i];
+		const struct gpu_span *before = i ? s - 1 : NULL;
+		uint32_t at = UINT32_MAX;
+
+		/* the kernels of one graph have one id */
+		if (before && before->at && before->corr == s->corr && before->graph == s->graph && s->graph)
+			at = before->at - 1;
+		else if (s->corr)
+			at = launch_of(p, ids, n, s);
+		if (at != UINT32_MAX && fits(&p->launches.v[at], s))
+			tie(p, s, at, c);
+	}
+	free(ids);
+	return 0;
+}
+
+/* ---- by order: streams are FIFO ---- */
+
+struct stream {			/* CUPTI's number of it, and the driver's handle */
+	uint32_t number;
+	uint64_t handle;
+	uint32_t n;		/* pairs that say so */
+};
+
+static struct stream *stream_of(struct stream *v, size_t *n, uint32_t number)
+{
+	for (size_t i = 0; i < *n; i++)
+		if (v[i].number == number)
+			return &v[i];
+	if (*n == MAX_STREAMS)
+		return NULL;
+	v[*n] = (struct stream){ .number = number };
+	return &v[(*n)++];
+}
+
+/* Which handle a stream has: as most of its joined spans say; else the only one that launches. */
+static size_t find_streams(const struct gpu_process *p, struct stream *v)
+{
+	uint64_t only = 0;
+	bool any = false, several = false;
+	size_t n = 0;
+
+	for (size_t i = 0; i < p->launches.n; i++) {
+		const struct gpu_launch *l = &p->launches.v[i];
+
+		if (l->call != TL_CALL_KERNEL && l->call != TL_CALL_GRAPH)
+			continue;
+		several |= any && l->stream != only;
+		only = l->stream;
+		any = true;
+	}
+	for (size_t i = 0; i < p->spans.n; i++) {
+		struct stream *s = stream_of(v, &n, p->spans.v[i].stream);
+		uint32_t at = p->spans.v[i].at;
+		uint64_t handle = at ? p->launches.v[at - 1].stream : 0;
+
+		if (!s || !at)
+			continue;
+		if (!s->n)
+			s->handle = handle;
+		s->n += s->handle == handle ? 1 : -1;
+	}
+	for (size_t i = 0; i < n; i++)
+		if (!v[i].n && !several) {
+			v[i].handle = only;
+			v[i].n = 1;
+		}
+	return n;
+}
+
+static bool same_item(const struct gpu_span *a, const struct gpu_span *b)
+{
+	return b->graph && a->graph == b->graph && a->corr == b->corr && a->what == b->what;
+}
+
+static bool is_free(const struct gpu_launch *l, uint64_t handle)
+{
+	return l->stream == handle && !(l->flags & GPU_L_JOINED) &&
+	       (l->call == TL_CALL_KERNEL || l->call == TL_CALL_GRAPH || l->call == TL_CALL_COPY);
+}
+
+/* The next launch of the stream that fits; those that it passes have no record. UINT32_MAX: none. */
+static uint32_t next_fit(const struct gpu_process *p, const struct stream *st, const struct gpu_span *s,
+			 uint32_t from, uint64_t idle_since_ns)
+{
+	uint32_t found = UINT32_MAX, seen = 0;
+
+	for (uint32_t i = from; i < p->launches.n && seen < MAX_AHEAD; i++) {
+		const struct gpu_launch *l = &p->launches.v[i];
+
+		if (l->ts_ns > s->t0_ns + SLACK_NS)
+			break;
+		if (!is_free(l, st->handle))
+			continue;
+		seen++;
+		if (!fits(l, s))
+			continue;
+		/* a launch on an idle stream runs at once: an older one that waits still has no record */
+		if (found == UINT32_MAX || l->ts_ns > idle_since_ns + LATENCY_NS)
+			found = i;
+		else
+			break;
+	}
+	return found;
+}
+
+static void join_stream(struct gpu_process *p, const struct stream *st, struct gpu_counts *c)
+{
+	const struct gpu_span *last = NULL;
+	uint64_t idle_since_ns = 0;
+	uint32_t at = 0, item = UINT32_MAX;
+
+	for (size_t i = 0; i < p->spans.n; i++) {
+		struct gpu_span *s = &p->spans.v[i];
+
+		if (s->stream != st->number)
+			continue;
+		if (s->at) {
+			at = s->at > at ? s->at : at;	/* FIFO: nothing before it any more */
+		} else if (last && item != UINT32_MAX && same_item(last, s)) {
+			tie(p, s, item, c);
+			c->by_order++;
+		} else {
+			item = next_fit(p, st, s, at, idle_since_ns);
+			if (item != UINT32_MAX) {
+				tie(p, s, item, c);
+				c->by_order++;
+				at = item + 1;
+			}
+		}
+		idle_since_ns = s->t1_ns > idle_since_ns ? s->t1_ns : idle_since_ns;
+		last = s;
+	}
+}
+
+static void join_by_order(struct gpu_process *p, struct gpu_counts *c)
+{
+	struct stream streams[MAX_STREAMS];
+	size_t n, loose = 0;
+
+	for (size_t i = 0; i < p->spans.n; i++)
+		loose += !p->spans.v[i].at;
+	if (!loose || !p->launches.n)
+		return;
+	n = find_streams(p, streams);
+	for (size_t i = 0; i < n; i++)
+		if (streams[i].n)
+			join_stream(p, &streams[i], c);
+}
+
+int gpu_join(struct gpu_process *p, struct gpu_counts *c)
+{
+	int err;
+
+	if (p->launches.n)
+		qsort(p->launches.v, p->launches.n, sizeof(*p->launches.v), by_launch_time);
+	if (p->spans.n)
+		qsort(p->spans.v, p->spans.n, sizeof(*p->spans.v), by_span_time);
+	drop_doubles(p, c);
+	for (size_t i = 0; i < p->launches.n; i++) {
+		p->outside |= !p->launches.v[i].corr;
+		if (p->launches.v[i].call <= TL_CALL_GRAPH)
+			c->launches += p->launches.v[i].n;
+	}
+	c->spans += p->spans.n;
+	err = join_by_id(p, c);
+	if (!err)
+		join_by_order(p, c);
+	return err;
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Launches and spans of GPUs inside the model: how they are kept, joined and cut into steps. */
+#ifndef TL_GPU_PRIV_H
+#define TL_GPU_PRIV_H
+
+#include "base/vec.h"
+#include "model/gpu.h"
+#include "model/model.h"
+#include "model/step_index.h"
+
+enum { GPU_MAX_PROCESSES = 1024, GPU_MAX_SPANS = 8000000, GPU_MAX_LAUNCHES = 4000000, GPU_MAX_NAMES = 65536,
+       GPU_MAX_PARENTS = 65536 };
+
+enum gpu_launch_flag { GPU_L_DTOH = 1, GPU_L_JOINED = 2, GPU_L_DOUBLE = 4 };
+struct gpu_launch {
+	uint64_t ts_ns, stream, what;
+	uint32_t dur_ns;	/* saturates */
+	uint32_t corr, tid, n;
+	uint32_t burst;		/* index + 1, 0: of none */
+	uint8_t call;		/* enum tl_gpu_call */
+	uint8_t flags;
+};
+struct gpu_span {
+	uint64_t t0_ns, t1_ns;
+	uint32_t corr, graph, stream;
+	uint32_t name;		/* index + 1 in `names` of the process, 0: none */
+	uint32_t at;		/* index + 1 of its launch; once bursts are made, of its burst */
+	uint16_t device;
+	uint8_t what, copy;	/* enum tl_gpu_span_what; as in tl_gpu_span */
+};
+struct gpu_name {
+	char name[128];
+	uint32_t kernel;	/* index + 1 among the short names of all processes, once it was looked up */
+	bool collective;
+};
+struct gpu_window {		/* in which records were taken */
+	uint64_t t0_ns, t1_ns;
+	uint64_t clock0_ns, clock1_ns;	/* first and last time that it told its clock; UINT64_MAX, 0: never */
+	bool kernels;		/* launches of single kernels are told */
+};
+/* What a process launches for one step: from one wait for results, or copy of them, to the next. */
+struct gpu_burst {
+	uint32_t first, end;	/* launches of the process */
+	uint32_t window;	/* index + 1 of the window that its records are from, 0: none */
+	uint32_t n_kernels, n_graphs, n_other;
+	uint32_t no_kernels, no_graphs;	/* of these, so many have no record */
+	uint32_t step;		/* index + 1, 0: none */
+	uint64_t launch0_ns, launch1_ns;	/* first one entered, last one returned */
+	uint64_t sync_ns;	/* the host's wait that ends it returned; 0: not seen */
+	uint64_t gpu0_ns, gpu1_ns;	/* 0: no record */
+	uint64_t exec;		/* its last graph */
+	bool whole;		/* seen from its begin to its end */
+	bool cold;		/* code was loaded for it */
+};
+struct gpu_process {
+	uint32_t tgid, server;
+	uint16_t rank, device;
+	bool outside;		/* some launches are told by probes, window or not */
+	VEC(struct gpu_launch) launches;	/* by ts_ns */
+	VEC(struct gpu_span) spans;		/* by t0_ns */
+	VEC(struct gpu_name) names;
+	VEC(uint32_t) name_of;			/* by id: index + 1 of the name that it has now */
+	VEC(struct gpu_window) windows;
+	VEC(struct gpu_burst) bursts;
+};
+struct gpu_parent {
+	uint32_t tgid, parent;
+};
+struct gpu_log {
+	VEC(struct gpu_parent) parents;	/* of processes that were forked meanwhile */
+	VEC(struct gpu_process) processes;	/* by first sight */
+	uint32_t last;		/* index of the one that the last event was of */
+	uint64_t not_kept;
+};
+
+/* gpu_log.c */
+int gpu_log_on(struct gpu_log *g, const struct tl_hdr *ev);	/* 0, -ENOMEM; -ENOENT: none of these kinds */
+int gpu_log_fork(struct gpu_log *g, uint32_t tgid, uint32_t parent);	/* 0 or -ENOMEM */
+void gpu_log_free(struct gpu_log *g);
+
+/* gpu_join.c: order, doubles, and which span is of which launch. 0 or -ENOMEM, as all below */
+int gpu_join(struct gpu_process *p, struct gpu_counts *c);
+
+/* gpu_bursts.c: windows and bursts of a process; spans then know their burst. */
+int gpu_cut(struct gpu_process *p, const struct model_view *v);
+
+/* gpu_align.c: which burst of a process is which step. */
+struct gpu_ref {		/* a step, to be matched */
+	uint64_t end_ns;	/* when it ended ... */
+	bool exact;		/* ... on a device; else the host told of it then or later */
+	uint32_t step;
+};
+int gpu_align(struct gpu_process *p, const struct gpu_ref *refs, size_t n);
+
+/* gpu_infer.c: steps of a server whose wire tells of none, and who was in them. */
+int gpu_infer(struct model *m, struct gpu_process *p, uint32_t engine);
+
+/* gpu_sums.c: what became of each step, and evidence of it. */
+int gpu_sum_steps(struct model *m, const struct step_index *ix);
+/* Are this burst's times on the device all of it, as far as records of its level go? */
+bool gpu_is_known(const struct gpu_process *p, const struct gpu_burst *b);
+
+/* gpu_totals.c: kernels, devices, requests. */
+int gpu_sum_rest(struct model *m, const struct step_index *ix);
+
+/* gpu_steps.c: the whole of it, for model__finish. */
+int gpu_finish(struct model *m);
+
+#endif

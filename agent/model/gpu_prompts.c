@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which prompts were computed in which of the steps that are made of launches. */
+#include "model/gpu_infer.h"
+#include "base/pct.h"
+
+#include <errno.h>
+
+/*
+ * The step that a first token is from computed the end of its prompt. Whether others had a part of theirs in it
+ * is told by how long the device was busy: what decodes take is learnt from steps in which nobody waited, what a token
+ * of a prompt takes from steps with one prompt whose length is known. What is more than the prompts that end
+ * there is a part of the one that has waited longest (rule: first come, and at most one is cut per step).
+ */
+enum {
+	MIN_SAMPLES = 4,
+	PART_PCT = 15,		/* of a step's prompt tokens, and less is noise */
+	MIN_PART = 4,		/* tokens */
+};
+
+struct waiting {		/* a request with a first token */
+	uint64_t since_ns;
+	uint32_t request, first;	/* istep of its first token */
+	uint32_t prompt, done;	/* tokens; prompt 0: not known */
+};
+struct prompts {
+	struct inferred *f;
+	VEC(struct waiting) w;	/* by arrival */
+	double base_ns, per_seq_ns, per_token_ns;	/* what steps take; per_token 0: not known */
+};
+
+static int by_arrival(const void *pa, const void *pb)
+{
+	const struct waiting *a = pa, *b = pb;
+
+	if (a->since_ns != b->since_ns)
+		return a->since_ns < b->since_ns ? -1 : 1;
+	return a->request < b->request ? -1 : a->request > b->request;
+}
+
+static int list_waiting(struct prompts *p)
+{
+	struct model *m = p->f->m;
+
+	for (uint32_t i = 0; i < m->v.n_requests; i++) {
+		const struct rec_request *r = &m->requests[i];
+		uint64_t since = r->at_ns[P_REQ_LAST_BYTE] ? r->at_ns[P_REQ_LAST_BYTE] : r->at_ns[P_REQ_FIRST_BYTE];
+		struct waiting *w;
+
+		if (!p->f->first_of[i])
+			continue;
+		w = vec_push(&p->w, SIZE_MAX);
+		if (!w)
+			return -ENOMEM;
+		*w = (struct waiting){ .since_ns = since, .request = i, .first = p->f->first_of[i] - 1 };
+		if (r->prompt.prov && r->prompt.n > (r->cached.prov ? r->cached.n : 0))
+			w->prompt = r->prompt.n - (r->cached.prov ? r->cached.n : 0);
+	}
+	if (p->w.n)
+		qsort(p->w.v, p->w.n, sizeof(*p->w.v), by_arrival);
+	return 0;
+}
+
+/* ---- what steps take ---- */
+
+/* Per step: how many prompts end there, and how many may have a part there. */
+struct load {
+	uint32_t ends, waits, only;	/* only: index + 1 of the one that ends */
+};
+
+/* Could this request have been scheduled for step i? */
+static bool was_there(const struct inferred *f, const struct waiting *w, uint32_t i)
+{
+	return w->since_ns < f->steps.v[i].launch0_ns && i <= w->first;
+}
+
+/* The first step that was launched behind its arrival, in the segment of its first token. */
+static uint32_t first_chance(const struct inferred *f, const struct waiting *w)
+{
+	uint32_t i = w->first;
+
+	while (i > 0 && f->steps.v[i - 1].segment == f->steps.v[w->first].segment &&
+	       was_there(f, w, i - 1))
+		i--;
+	return i;
+}
+
+static void fit_decodes(struct prompts *p, const struct load *loads)
+{
+	double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0, d;
+
+	for (size_t i = 0; i < p->f->steps.n; i++) {
+		const struct istep *s = &p->f->steps.v[i];
+		double x = s->n_decode, y = (double)s->busy_ns;
+
+		if (s->busy_ns == GPU_UNKNOWN || loads[i].waits || loads[i].ends || !s->n_decode)
+			continue;
+		if (p->f->has_graphs && s->replayed)
+			continue;	/* steps with prompts are not */
+		n++;
+		sx += x;
+		sy += y;
+		sxx += x * x;
+		sxy += x * y;
+	}
+	d = n * sxx - sx * sx;
+	if (n >= MIN_SAMPLES && d > 0) {
+		p->per_seq_ns = (n * sxy - sx * sy) / d;
+		p->per_seq_ns = p->per_seq_ns > 0 ? p->per_seq_ns : 0;
+		p->base_ns = (sy - p->per_seq_ns * sx) / n;
+	}
+}
+
+static double beyond_decodes(const struct prompts *p, const struct istep *s)
+{
+	return (double)s->busy_ns - p->base_ns - p->per_seq_ns * s->n_decode;
+}
+
+/* Steps with one prompt that begins and ends there: the line through them. */
+static void fit_prompts(struct prompts *p, const struct load *loads)
+{
+	double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0, d;
+
+	for (size_t i = 0; i < p->f->steps.n; i++) {
+		const struct istep *s = &p->f->steps.v[i];
+		const struct waiting *w = loads[i].only ? &p->w.v[loads[i].only - 1] : NULL;
+		double x, y;
+
+		if (s->busy_ns == GPU_UNKNOWN || loads[i].ends != 1 || loads[i].waits != 1 || !w->prompt ||
+		    first_chance(p->f, w) != i)
+			continue;
+		x = w->prompt;
+		y = (double)s->busy_ns - p->per_seq_ns * s->n_decode;
+		n++;
+		sx += x;
+		sy += y;
+		sxx += x * x;
+		sxy += x * y;
+	}
+	d = n * sxx - sx * sx;
+	if (n < MIN_SAMPLES || d <= 0 || n * sxy - sx * sy <= 0)
+		return;
+	p->per_token_ns = (n * sxy - sx * sy) / d;
+	if (!p->base_ns)	/* decodes are replayed: only here is seen what a step costs at least */
+		p->base_ns = (sy - p->per_token_ns * sx) / n;
+}
+
+/* ---- who ---- */
+
+static int add_part(struct prompts *p, struct waiting *w, uint32_t at, uint32_t n_tokens)
+{
+	w->done += n_tokens;
+	return imember_add(p->f, &(struct imember){ at, w->request, n_tokens, TL_PREFILL, at == w->first });
+}
+
+/* Prompts that end in step i, and a part of one that does not. lo: those before it have their first token. */
+static int fill_step(struct prompts *p, uint32_t i, size_t lo, const struct load *l)
+{
+	const struct istep *s = &p->f->steps.v[i];
+	double left = p->per_token_ns && s->busy_ns != GPU_UNKNOWN ? beyond_decodes(p, s) / p->per_token_ns : -1;
+	double all = left;
+	struct waiting *cut = NULL;
+	int err = 0;
+
+	for (size_t k = lo; k < p->w.n && p->w.v[k].since_ns < s->launch0_ns && !err; k++) {
+		struct waiting *w = &p->w.v[k];
+
+		if (w->first != i) {
+			if (w->first > i && !cut && p->f->steps.v[w->first].segment == s->segment)
+				cut = w;
+			continue;
+		}
+		/* what is known of its length; else an equal part of what is left */
+		if (w->prompt) {
+			uint32_t n = w->prompt > w->done ? w->prompt - w->done : 1;
+
+			left -= n;
+			err = add_part(p, w, i, n);
+		} else {
+			err = add_part(p, w, i, left > 0 ? (uint32_t)(left / l->ends + 0.5) : 0);
+		}
+	}
+	if (err || !cut || (p->f->has_graphs && s->replayed))
+		return err;
+	if (all < 0)		/* nothing to measure by: a step without an end that is no replay has a part */
+		return p->f->has_graphs && !l->ends ? add_part(p, cut, i, 0) : 0;
+	if (left < MIN_PART || left * 100 < all * PART_PCT)
+		return 0;
+	if (cut->prompt && cut->done + left >= cut->prompt)
+		left = cut->prompt > cut->done + 1 ? cut->prompt - cut->done - 1 : 1;
+	return add_part(p, cut, i, (uint32_t)(left + 0.5));
+}
+
+int gpu_infer_prompts(struct inferred *f)
+{
+	struct prompts p = { .f = f };
+	struct load *loads = calloc(f->steps.n + 1, sizeof(*loads));
+	size_t lo = 0;
+	int err = loads ? list_waiting(&p) : -ENOMEM;
+
+	for (size_t k = 0; k < p.w.n && !err; k++) {
+		const struct waiting *w = &p.w.v[k];
+
+		for (uint32_t i = first_chance(f, w); i <= w->first; i++)
+			loads[i].waits++;
+		loads[w->first].ends++;
+		loads[w->first].only = k + 1;
+	}
+	if (!err) {
+		fit_decodes(&p, loads);
+		fit_prompts(&p, loads);
+	}
+	for (uint32_t i = 0; i < f->steps.n && !err; i++) {
+		while (lo < p.w.n && p.w.v[lo].first < i)
+			lo++;
+		err = fill_step(&p, i, lo, &loads[i]);
+	}
+	free(loads);
+	vec_free(&p.w);
+	return err;
+}

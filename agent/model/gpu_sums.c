@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What devices did for each step: busy and idle, graphs, collectives; and the evidence of it. */
+#include "base/map.h"
+#include "model/state.h"
+
+#include <errno.h>
+
+enum { MAX_EXECS = 65536, MAX_ROWS = 4000000 };
+
+struct union_of {		/* of spans that come by their begin */
+	uint64_t end_ns, sum_ns;
+};
+
+static void add_to(struct union_of *u, const struct gpu_span *s)
+{
+	uint64_t from = s->t0_ns > u->end_ns ? s->t0_ns : u->end_ns;
+
+	if (s->t1_ns <= from)
+		return;
+	u->sum_ns += s->t1_ns - from;
+	u->end_ns = s->t1_ns;
+}
+
+struct burst_sum {
+	struct union_of all, kernels, collective;
+};
+
+struct summer {
+	struct model *m;
+	const struct step_index *ix;
+	struct burst_sum *sums;		/* by burst of the process that is looked at */
+	struct map *execs;		/* handle of a graph -> the largest batch that it ran */
+	bool has_graphs;
+};
+
+bool gpu_is_known(const struct gpu_process *p, const struct gpu_burst *b)
+{
+	bool kernels = b->window && p->windows.v[b->window - 1].kernels;
+
+	if (!b->whole || !b->window || !b->gpu1_ns || b->no_graphs)
+		return false;
+	return kernels ? !b->no_kernels : b->n_graphs > 0;
+}
+
+static uint32_t batch_of(const struct model *m, uint32_t step)
+{
+	return m->steps[step].n_tokens ? m->steps[step].n_tokens : m->steps[step].n_members;
+}
+
+static int sum_spans(struct summer *s, const struct gpu_process *p)
+{
+	s->sums = calloc(p->bursts.n + 1, sizeof(*s->sums));
+	if (!s->sums)
+		return -ENOMEM;
+	for (size_t i = 0; i < p->spans.n; i++) {
+		const struct gpu_span *k = &p->spans.v[i];
+		struct burst_sum *b = k->at ? &s->sums[k->at - 1] : NULL;
+
+		if (!b)
+			continue;
+		add_to(&b->all, k);
+		if (k->what == TL_SPAN_KERNEL || k->what == TL_SPAN_GRAPH)
+			add_to(&b->kernels, k);
+		if (k->what == TL_SPAN_KERNEL && k->name && p->names.v[k->name - 1].collective)
+			add_to(&b->collective, k);
+		s->m->gpu.counts.spans_in_steps += p->bursts.v[k->at - 1].step != 0;
+	}
+	return 0;
+}
+
+static int learn_graphs(struct summer *s, const struct gpu_process *p)
+{
+	s->has_graphs = false;
+	for (size_t i = 0; i < p->bursts.n; i++) {
+		const struct gpu_burst *b = &p->bursts.v[i];
+		uint32_t *most, batch;
+
+		s->has_graphs |= b->n_graphs > 0;
+		if (!b->n_graphs || !b->step)
+			continue;
+		batch = batch_of(s->m, b->step - 1);
+		most = map__put(s->execs, b->exec, NULL);
+		if (!most && !map__is_full(s->execs))
+			return -ENOMEM;
+		if (most && batch > *most)
+			*most = batch;
+	}
+	return 0;
+}
+
+/* The size of a graph is not told: what is known of it is the largest batch that it ran. */
+static uint16_t graph_of(const struct summer *s, const struct gpu_burst *b, uint32_t *ret_size)
+{
+	const uint32_t *most = b->n_graphs ? map__get(s->execs, b->exec) : NULL;
+
+	*ret_size = most && *most <= UINT16_MAX ? *most : 0;
+	if (!b->n_graphs)
+		return s->has_graphs ? TL_GRAPH_MISS : TL_GRAPH_NONE;
+	return *ret_size > batch_of(s->m, b->step - 1) ? TL_GRAPH_PADDED : TL_GRAPH_HIT;
+}
+
+/* Is a sequence in both steps? Then the device had something to do between them. */
+static bool follows(const struct model *m, uint32_t before, uint32_t step)
+{
+	const struct rec_step *a = &m->steps[before], *b = &m->steps[step];
+
+	for (uint32_t i = 0; i < a->n_members; i++)
+		for (uint32_t k = 0; k < b->n_members; k++)
+			if (m->members[a->first_member + i].seq == m->members[b->first_member + k].seq)
+				return true;
+	return false;
+}
+
+static uint64_t idle_of(const struct model *m, const struct gpu_process *p, size_t burst, uint64_t busy_ns)
+{
+	const struct gpu_burst *b = &p->bursts.v[burst], *before = burst ? b - 1 : NULL;
+	uint64_t from = b->launch0_ns < b->gpu0_ns ? b->launch0_ns : b->gpu0_ns, ns;
+
+	if (before && before->step && before->gpu1_ns && before->window == b->window &&
+	    follows(m, before->step - 1, b->step - 1))
+		from = before->gpu1_ns;
+	ns = b->gpu1_ns > from ? b->gpu1_ns - from : 0;
+	return ns > busy_ns ? ns - busy_ns : 0;
+}
+
+static void fill_step(struct summer *s, const struct gpu_process *p, size_t burst)
+{
+	const struct gpu_burst *b = &p->bursts.v[burst];
+	struct gpu_step *st = &s->m->gpu.steps[b->step - 1];
+	uint32_t size;
+
+	if (!st->launch_ns && b->launch0_ns)
+		st->launch_ns = b->launch0_ns;
+	if (b->whole && !st->seen) {
+		st->seen = true;
+		st->counted = p->outside || (b->window && p->windows.v[b->window - 1].kernels);
+		st->launches = b->n_kernels + b->n_graphs;
+		st->graph = graph_of(s, b, &size);
+	}
+	if (st->busy_ns != GPU_UNKNOWN || !gpu_is_known(p, b))
+		return;		/* a rank before this one has told */
+	st->gpu0_ns = b->gpu0_ns;
+	st->gpu1_ns = b->gpu1_ns;
+	st->busy_ns = s->sums[burst].all.sum_ns;
+	st->idle_ns = idle_of(s->m, p, burst, st->busy_ns);
+}
+
+/* ---- evidence: what blame looks at ---- */
+
+static bool has_prefill(const struct step_index *ix, uint32_t step)
+{
+	return ix->facts[step].prefill > 0;
+}
+
+/* Steps may overlap: the span is that in which no other of its engine ends, which tells whose it is. */
+static int add_evidence(struct summer *s, const struct gpu_process *p, size_t burst)
+{
+	const struct gpu_burst *b = &p->bursts.v[burst];
+	const struct burst_sum *sum = &s->sums[burst];
+	struct step_span span = step_index__span(s->ix, b->step - 1);
+	struct tl_gpu_step *e = vec_push(&s->m->evidence.gpu_steps, MAX_ROWS);
+	bool known = gpu_is_known(p, b);
+	uint32_t size;
+
+	if (!e) {
+		s->m->evidence.n_not_kept += s->m->evidence.gpu_steps.n >= MAX_ROWS;
+		return s->m->evidence.gpu_steps.n < MAX_ROWS ? -ENOMEM : 0;
+	}
+	*e = (struct tl_gpu_step){
+		.hdr = { sizeof(*e), TL_GPU_STEP, b->cold ? TL_GPU_COLD : 0, p->tgid, 0, span.t0_ns },
+		.end_ns = span.t1_ns, .busy_ns = known ? sum->all.sum_ns : 0,
+		.collective_ns = known ? sum->collective.sum_ns : 0,
+		.copy_ns = known ? sum->all.sum_ns - sum->kernels.sum_ns : 0,
+		.launches = b->n_kernels + b->n_graphs, .graph_launches = b->n_graphs,
+		.rank = p->rank, .device = p->device, .graph = graph_of(s, b, &size),
+	};
+	if (b->n_graphs && batch_of(s->m, b->step - 1) <= UINT16_MAX) {
+		e->batch = batch_of(s->m, b->step - 1);
+		e->padded_to = e->graph == TL_GRAPH_PADDED ? size : e->batch;
+	}
+	if (e->graph == TL_GRAPH_MISS && has_prefill(s->ix, b->step - 1))
+		e->graph = TL_GRAPH_NONE;	/* prompts are launched one by one as a rule */
+	return 0;
+}
+
+static int sum_process(struct summer *s, const struct gpu_process *p, bool evidence)
+{
+	int err = sum_spans(s, p);
+
+	if (!err)
+		err = learn_graphs(s, p);
+	for (size_t i = 0; i < p->bursts.n && !err; i++) {
+		if (!p->bursts.v[i].step)
+			continue;
+		fill_step(s, p, i);
+		if (evidence && p->bursts.v[i].whole)
+			err = add_evidence(s, p, i);
+	}
+	free(s->sums);
+	s->sums = NULL;
+	return err;
+}
+
+/* ---- over the ranks of a step ---- */
+
+static int by_begin(const void *pa, const void *pb)
+{
+	const struct tl_gpu_step *a = pa, *b = pb;
+
+	if (a->hdr.ts_ns != b->hdr.ts_ns)
+		return a->hdr.ts_ns < b->hdr.ts_ns ? -1 : 1;
+	if (a->end_ns != b->end_ns)
+		return a->end_ns < b->end_ns ? -1 : 1;
+	return a->rank < b->rank ? -1 : a->rank > b->rank;
+}
+
+/* Of a collective, moving data is what the rank that waits least takes. */
+static void compare_ranks(struct tl_gpu_step *v, size_t n)
+{
+	for (size_t i = 0, k; i < n; i = k) {
+		uint64_t least = v[i].collective_ns;
+
+		for (k = i + 1; k < n && v[k].hdr.ts_ns == v[i].hdr.ts_ns && v[k].end_ns == v[i].end_ns; k++)
+			least = v[k].collective_ns < least ? v[k].collective_ns : least;
+		for (size_t r = i; r < k && k - i > 1; r++)
+			v[r].transfer_ns = least;
+	}
+}
+
+int gpu_sum_steps(struct model *m, const struct step_index *ix)
+{
+	struct summer s = { .m = m, .ix = ix };
+	struct gpu_facts *f = &m->gpu;
+	size_t n_before = m->evidence.gpu_steps.n;
+	int err = 0;
+
+	f->steps = calloc(m->v.n_steps + 1, sizeof(*f->steps));
+	s.execs = map__new(sizeof(uint32_t), MAX_EXECS);
+	if (!f->steps || !s.execs)
+		err = -ENOMEM;
+	f->n_steps = err ? 0 : m->v.n_steps;
+	for (size_t i = 0; i < f->n_steps; i++)
+		f->steps[i].busy_ns = f->steps[i].idle_ns = GPU_UNKNOWN;
+	/* a recording that tells of steps of devices by itself is believed */
+	for (size_t i = 0; i < m->gpu_log.processes.n && !err; i++)
+		err = sum_process(&s, &m->gpu_log.processes.v[i], !n_before);
+	map__free(s.execs);
+	if (!err && !n_before && m->evidence.gpu_steps.n) {
+		qsort(m->evidence.gpu_steps.v, m->evidence.gpu_steps.n, sizeof(*m->evidence.gpu_steps.v),
+		      by_begin);
+		compare_ranks(m->evidence.gpu_steps.v, m->evidence.gpu_steps.n);
+	}
+	return err;
+}

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sums over a recording: kernels by name and phase, devices, and each request's share of their time. */
+#include "base/hist.h"
+#include "model/state.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+enum { MAX_KERNELS = 4096, MAX_DEVICES = 16 /* of one process */ };
+
+void gpu_facts_free(struct gpu_facts *f)
+{
+	free(f->steps);
+	free(f->shares);
+	free(f->kernels);
+	free(f->devices);
+	*f = (struct gpu_facts){ .steps = NULL };
+}
+
+/* ---- kernels ---- */
+
+struct kernel {
+	char name[64];
+	bool collective, sampling;
+	struct hist hist[N_GPU_PHASES];
+};
+struct kernels {
+	VEC(struct kernel) l;
+};
+
+static int kernel_at(struct kernels *ks, const char *name, uint32_t *ret)
+{
+	struct kernel *k;
+
+	for (size_t i = 0; i < ks->l.n; i++)
+		if (!strcmp(ks->l.v[i].name, name)) {
+			*ret = i;
+			return 0;
+		}
+	*ret = UINT32_MAX;
+	k = vec_push(&ks->l, MAX_KERNELS);
+	if (!k)
+		return ks->l.n < MAX_KERNELS ? -ENOMEM : 0;
+	snprintf(k->name, sizeof(k->name), "%s", name);
+	k->collective = gpu_is_collective(k->name);
+	k->sampling = gpu_is_sampling(k->name);
+	*ret = ks->l.n - 1;
+	return 0;
+}
+
+static const char *name_of_copy(const struct gpu_span *s)
+{
+	static const char *const names[] = { [1] = "memcpy HtoD", [2] = "memcpy DtoH", [8] = "memcpy DtoD",
+					     [9] = "memcpy HtoH", [10] = "memcpy PtoP" };
+
+	if (s->what == TL_SPAN_MEMSET)
+		return "memset";
+	return s->copy < sizeof(names) / sizeof(*names) && names[s->copy] ? names[s->copy] : "memcpy";
+}
+
+static int kernel_of(struct kernels *ks, struct gpu_process *p, const struct gpu_span *s, uint32_t *ret)
+{
+	struct gpu_name *n = s->name ? &p->names.v[s->name - 1] : NULL;
+	char name[64];
+	int err;
+
+	if (s->what == TL_SPAN_GRAPH)
+		return kernel_at(ks, "CUDA graph", ret);
+	if (s->what != TL_SPAN_KERNEL)
+		return kernel_at(ks, name_of_copy(s), ret);
+	if (!n)
+		return kernel_at(ks, "(name not known)", ret);
+	if (!n->kernel) {
+		gpu_short_name(n->name, name, sizeof(name));
+		err = kernel_at(ks, name, &n->kernel);
+		if (err)
+			return err;
+		n->kernel++;	/* 0: not looked up, also where there is no room */
+	}
+	*ret = n->kernel - 1;
+	return 0;
+}
+
+static enum gpu_phase phase_of(const struct kernel *k, const struct gpu_span *s, const struct gpu_process *p,
+			       const struct step_index *ix)
+{
+	uint32_t step = s->at ? p->bursts.v[s->at - 1].step : 0;
+
+	if (s->what == TL_SPAN_MEMCPY || s->what == TL_SPAN_MEMSET)
+		return GPU_COPY;
+	if (k->collective)
+		return GPU_COLLECTIVE;
+	if (k->sampling)
+		return GPU_SAMPLING;
+	if (!step || !ix->v->steps[step - 1].n_members)
+		return GPU_OUTSIDE;
+	return ix->facts[step - 1].prefill ? GPU_PREFILL : GPU_DECODE;
+}
+
+static int by_phase(const void *pa, const void *pb)
+{
+	const struct gpu_kernel *a = pa, *b = pb;
+
+	if (a->phase != b->phase)
+		return a->phase < b->phase ? -1 : 1;
+	if (a->total_ns != b->total_ns)
+		return a->total_ns > b->total_ns ? -1 : 1;
+	return strcmp(a->name, b->name);
+}
+
+static int list_kernels(struct gpu_facts *f, const struct kernels *ks)
+{
+	f->kernels = calloc(ks->l.n * N_GPU_PHASES + 1, sizeof(*f->kernels));
+	if (!f->kernels)
+		return -ENOMEM;
+	for (size_t i = 0; i < ks->l.n; i++)
+		for (int ph = 0; ph < N_GPU_PHASES; ph++) {
+			const struct hist *h = &ks->l.v[i].hist[ph];
+			struct gpu_kernel *k = &f->kernels[f->n_kernels];
+
+			if (!h->n)
+				continue;
+			*k = (struct gpu_kernel){ .phase = ph, .n = h->n, .total_ns = h->sum,
+						  .p50_ns = hist__quantile(h, 500) };
+			memcpy(k->name, ks->l.v[i].name, sizeof(k->name));
+			f->n_kernels++;
+		}
+	qsort(f->kernels, f->n_kernels, sizeof(*f->kernels), by_phase);
+	return 0;
+}
+
+static int sum_kernels(struct model *m, const struct step_index *ix)
+{
+	struct kernels ks = { 0 };
+	int err = 0;
+
+	for (size_t i = 0; i < m->gpu_log.processes.n; i++) {
+		struct gpu_process *p = &m->gpu_log.processes.v[i];
+
+		for (size_t k = 0; k < p->spans.n && !err; k++) {
+			const struct gpu_span *s = &p->spans.v[k];
+			uint32_t at;
+
+			err = kernel_of(&ks, p, s, &at);
+			if (err || at == UINT32_MAX)
+				continue;
+			err = hist__add(&ks.l.v[at].hist[phase_of(&ks.l.v[at], s, p, ix)],
+					s->t1_ns - s->t0_ns, 1);
+		}
+	}
+	if (!err)
+		err = list_kernels(&m->gpu, &ks);
+	for (size_t i = 0; i < ks.l.n; i++)
+		for (int ph = 0; ph < N_GPU_PHASES; ph++)
+			hist__free(&ks.l.v[i].hist[ph]);
+	vec_free(&ks.l);
+	return err;
+}
+
+/* ---- collectives ---- */
+
+struct wait {			/* of one collective of one rank */
+	uint32_t step;
+	uint64_t ns;
+};
+struct waits {
+	VEC(struct wait) l;
+};
+
+static int list_waits(const struct gpu_process *p, struct waits *ret)
+{
+	for (size_t i = 0; i < p->spans.n; i++) {
+		const struct gpu_span *s = &p->spans.v[i];
+		uint32_t step = s->at ? p->bursts.v[s->at - 1].step : 0;
+		struct wait *w;
+
+		if (!step || s->what != TL_SPAN_KERNEL || !s->name || !p->names.v[s->name - 1].collective)
+			continue;
+		w = vec_push(&ret->l, SIZE_MAX);
+		if (!w)
+			return -ENOMEM;
+		*w = (struct wait){ step - 1, s->t1_ns - s->t0_ns };
+	}
+	return 0;
+}
+
+/* The k-th collectives of a step are one, if all ranks have as many: takes the least of them from each. */
+static void compare_step(struct waits *ws, const size_t *at, const size_t *n, size_t n_ranks, uint64_t *sums)
+{
+	for (size_t r = 1; r < n_ranks; r++)
+		if (n[r] != n[0])
+			return;
+	for (size_t k = 0; k < n[0]; k++) {
+		uint64_t least = UINT64_MAX;
+
+		for (size_t r = 0; r < n_ranks; r++)
+			least = ws[r].l.v[at[r] + k].ns < least ? ws[r].l.v[at[r] + k].ns : least;
+		for (size_t r = 0; r < n_ranks; r++)
+			sums[r] += ws[r].l.v[at[r] + k].ns - least;
+	}
+}
+
+enum { MAX_RANKS = 64 };
+
+static void compare_ranks(struct waits *ws, size_t n_ranks, uint64_t *sums)
+{
+	size_t at[MAX_RANKS] = { 0 }, n[MAX_RANKS];
+
+	for (;;) {
+		uint32_t step = UINT32_MAX;
+
+		for (size_t r = 0; r < n_ranks; r++)
+			if (at[r] < ws[r].l.n && ws[r].l.v[at[r]].step < step)
+				step = ws[r].l.v[at[r]].step;
+		if (step == UINT32_MAX)
+			return;
+		for (size_t r = 0; r < n_ranks; r++)
+			for (n[r] = 0; at[r] + n[r] < ws[r].l.n && ws[r].l.v[at[r] + n[r]].step == step;)
+				n[r]++;
+		compare_step(ws, at, n, n_ranks, sums);
+		for (size_t r = 0; r < n_ranks; r++)
+			at[r] += n[r];
+	}
+}
+
+/* How long each of n ranks of a server waited for others. sums: GPU_UNKNOWN, where there is nothing to compare. */
+static int sum_waits(const struct gpu_process *p, size_t n, uint64_t *sums)
+{
+	struct waits *ws = calloc(n, sizeof(*ws));
+	int err = ws ? 0 : -ENOMEM;
+	bool any = false;
+
+	for (size_t i = 0; i < n; i++)
+		sums[i] = GPU_UNKNOWN;
+	for (size_t i = 0; i < n && !err; i++) {
+		err = list_waits(&p[i], &ws[i]);
+		any |= ws[i].l.n > 0;
+	}
+	if (!err && any && n > 1 && n <= MAX_RANKS) {
+		memset(sums, 0, n * sizeof(*sums));
+		compare_ranks(ws, n, sums);
+	}
+	for (size_t i = 0; ws && i < n; i++)
+		vec_free(&ws[i].l);
+	free(ws);
+	return err;
+}
+
+/* ---- devices ---- */
+
+struct device_sum {
+	uint64_t end_ns, all_ns, kernels_end_ns, kernels_ns;
+};
+
+static void cover(uint64_t *end_ns, uint64_t *sum_ns, const struct gpu_span *s)
+{
+	uint64_t from = s->t0_ns > *end_ns ? s->t0_ns : *end_ns;
+
+	if (s->t1_ns <= from)
+		return;
+	*sum_ns += s->t1_ns - from;
+	*end_ns = s->t1_ns;
+}
+
+static int list_devices(struct gpu_facts *f, const struct gpu_process *p, uint64_t wait_ns)
+{
+	struct device_sum sums[MAX_DEVICES] = { 0 };
+	uint16_t ids[MAX_DEVICES];
+	size_t n = 0, k = 0;
+	uint64_t seen = 0;
+
+	for (size_t i = 0; i < p->windows.n; i++)
+		seen += p->windows.v[i].t1_ns - p->windows.v[i].t0_ns;
+	for (size_t i = 0; i < p->spans.n; i++) {
+		const struct gpu_span *s = &p->spans.v[i];
+
+		for (k = 0; k < n && ids[k] != s->device;)
+			k++;
+		if (k == MAX_DEVICES)
+			continue;
+		if (k == n)
+			ids[n++] = s->device;
+		cover(&sums[k].end_ns, &sums[k].all_ns, s);
+		if (s->what == TL_SPAN_KERNEL || s->what == TL_SPAN_GRAPH)
+			cover(&sums[k].kernels_end_ns, &sums[k].kernels_ns, s);
+	}
+	for (k = 0; k < n && seen; k++) {
+		struct gpu_device *d = realloc(f->devices, (f->n_devices + 1) * sizeof(*d));
+
+		if (!d)
+			return -ENOMEM;
+		f->devices = d;
+		d[f->n_devices++] = (struct gpu_device){
+			.tgid = p->tgid, .device = ids[k], .rank = p->rank, .seen_ns = seen,
+			.busy_ns = sums[k].all_ns, .copy_ns = sums[k].all_ns - sums[k].kernels_ns,
+			.wait_ns = k ? GPU_UNKNOWN : wait_ns,
+		};
+	}
+	return 0;
+}
+
+static int sum_devices(struct model *m)
+{
+	struct gpu_log *g = &m->gpu_log;
+	uint64_t *waits = malloc((g->processes.n + 1) * sizeof(*waits));
+	int err = waits ? 0 : -ENOMEM;
+
+	for (size_t i = 0, n; i < g->processes.n && !err; i += n) {
+		for (n = 1; i + n < g->processes.n && g->processes.v[i + n].server == g->processes.v[i].server;)
+			n++;
+		err = sum_waits(&g->processes.v[i], n, waits);
+		for (size_t k = 0; k < n && !err; k++)
+			err = list_devices(&m->gpu, &g->processes.v[i + k], waits[k]);
+	}
+	free(waits);
+	return err;
+}
+
+/* ---- requests ---- */
+
+static void add_share(uint64_t *sum_ns, uint64_t ns)
+{
+	if (ns == GPU_UNKNOWN)
+		*sum_ns = GPU_UNKNOWN - 1;	/* part of it is not known, so all of it is not */
+	else if (*sum_ns == GPU_UNKNOWN)
+		*sum_ns = ns;
+	else if (*sum_ns != GPU_UNKNOWN - 1)
+		*sum_ns += ns;
+}
+
+static void share_step(struct model *m, uint32_t step)
+{
+	const struct rec_step *st = &m->steps[step];
+	uint64_t busy = m->gpu.steps[step].busy_ns, all = 0;
+
+	for (uint32_t i = 0; i < st->n_members; i++)
+		all += m->members[st->first_member + i].n_tokens;
+	for (uint32_t i = 0; i < st->n_members; i++) {
+		const struct rec_member *k = &m->members[st->first_member + i];
+		uint32_t req = m->seqs[k->seq].req;
+		struct gpu_share *s = req ? &m->gpu.shares[req - 1] : NULL;
+		uint64_t ns = busy;
+
+		if (!s)
+			continue;
+		if (busy != GPU_UNKNOWN && st->n_members > 1)
+			ns = all ? (uint64_t)((double)busy * k->n_tokens / (double)all) : GPU_UNKNOWN;
+		if (k->phase == TL_DECODE) {
+			add_share(&s->decode_ns, ns);
+			s->decode_shared |= st->n_members > 1 || k->guess;
+		} else {
+			add_share(&s->prefill_ns, ns);
+			s->prefill_shared |= st->n_members > 1 || k->guess;
+		}
+	}
+}
+
+static int share_all(struct model *m)
+{
+	struct gpu_facts *f = &m->gpu;
+
+	f->shares = calloc(m->v.n_requests + 1, sizeof(*f->shares));
+	if (!f->shares)
+		return -ENOMEM;
+	f->n_shares = m->v.n_requests;
+	for (size_t i = 0; i < f->n_shares; i++)
+		f->shares[i].prefill_ns = f->shares[i].decode_ns = GPU_UNKNOWN;
+	for (size_t i = 0; i < f->n_steps; i++)
+		share_step(m, i);
+	for (size_t i = 0; i < f->n_shares; i++) {
+		struct gpu_share *s = &f->shares[i];
+
+		s->prefill_ns = s->prefill_ns == GPU_UNKNOWN - 1 ? GPU_UNKNOWN : s->prefill_ns;
+		s->decode_ns = s->decode_ns == GPU_UNKNOWN - 1 ? GPU_UNKNOWN : s->decode_ns;
+	}
+	return 0;
+}
+
+int gpu_sum_rest(struct model *m, const struct step_index *ix)
+{
+	int err = sum_kernels(m, ix);
+
+	if (!err)
+		err = sum_devices(m);
+	return err ? err : share_all(m);
+}
