@@ -213,7 +213,7 @@ static int decode_stream(struct inferred *f, uint32_t request)
 	if (!at)
 		return -ENOMEM;
 	for (size_t i = 0; i < r->n_chunks; i++)
-		at[i] = istep_before(f, r->chunks[i].ts_ns);
+		at[i] = istep_before(f, chunk_ns(r, i));
 	for (size_t i = 0, n; i < r->n_chunks && !err; i += n) {
 		for (n = 1; i + n < r->n_chunks && segment_of(f, at[i + n]) == segment_of(f, at[i]);)
 			n++;
