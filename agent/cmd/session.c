@@ -72,6 +72,8 @@ static int take(void *ctx, const struct tl_hdr *ev)
 	}
 	if (err)
 		return err;
+	if (ev->kind == TL_GPU_LAUNCH && s->gpu)
+		return session_gpu__launch(s->gpu, ev);
 	if (s->proxies && ev->kind == TL_RAW_TCP && ((const struct tl_raw_tcp *)ev)->what == TL_TCP_CONNECT)
 		proxies__note(s->proxies, ev->tgid);
 	if (s->opts.raw.fn && ev->kind >= TL_RAW_FIRST)

@@ -45,18 +45,11 @@ void session_gpu__free(struct session_gpu *s)
 		return;
 	for (p = s->processes ? map__oldest(s->processes, NULL) : NULL; p; p = map__newer(s->processes, p, NULL))
 		gpu__leave(p->gpu, ignore, NULL);
+	session_gpu_close_probes(s);
 	map__free(s->processes);
 	map__free(s->servers);
 	map__free(s->streams);
 	free(s);
-}
-
-void session_gpu_pass(void *ctx, const struct tl_hdr *ev)
-{
-	struct session_gpu *s = ctx;
-
-	if (!s->err)
-		s->err = emit(&s->opts.out, ev);
 }
 
 /* ---- who ---- */
@@ -114,7 +107,8 @@ int session_gpu__note(struct session_gpu *s, const struct tl_raw_proc *e)
 		if (p && !err)
 			p->look_ns = later;
 	} else if (e->what == TL_PROC_EXEC && !p->gpu) {
-		p->uses_cuda = p->probed = p->refused = false;
+		session_gpu_unprobe(s, e->hdr.tgid, p);
+		p->uses_cuda = p->refused = false;
 		p->look_ns = later;
 		p->pause_ns = SECOND_NS;
 	}
@@ -155,7 +149,8 @@ static void say_refused(struct session_gpu *s, uint32_t tgid, struct gpu_process
 {
 	struct tl_gpu_health h = {
 		.hdr = { sizeof(h), TL_GPU_HEALTH, 0, tgid, 0, now },
-		.since_ns = now, .level = s->opts.level, .to_level = TL_GPU_OFF, .trouble = p->trouble,
+		.since_ns = now, .level = s->opts.level, .to_level = p->probed ? TL_GPU_LAUNCHES : TL_GPU_OFF,
+		.trouble = p->trouble,
 	};
 
 	log_warn("pid %u: no GPU records: %s", tgid, why);
@@ -177,6 +172,8 @@ static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, u
 		say_refused(s, tgid, p, now, entry.why);
 		return;
 	}
+	if (p->probed)
+		gpu__falls_to(p->gpu, TL_GPU_LAUNCHES);
 	p->before = (struct gpu_counts){ 0 };
 	p->wait_ns = 0;
 	log_info("pid %u: entered for GPU records, a thread of it stood still for %.1f ms at most", tgid,
@@ -207,6 +204,8 @@ static int look(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uin
 	if (!p->adopted)
 		err = s->opts.adopt(s->opts.ctx, tgid, p->server);
 	p->adopted = true;
+	if (!err && !p->probed)
+		err = session_gpu_probe(s, tgid, p);
 	if (!err && wants_records(s, p))
 		enter(s, tgid, p, now);
 	return err;
@@ -266,7 +265,8 @@ int session_gpu__poll(struct session_gpu *s, uint64_t now)
 		if (p->gpu)
 			poll_one(s, tgid, p, now);
 	}
-	session_gpu_govern(s, now);
+	err = err ? err : session_gpu_poll_probes(s, now);
+	err = err ? err : session_gpu_govern(s, now);
 	return err ? err : s->err;
 }
 
@@ -274,6 +274,7 @@ int session_gpu__end(struct session_gpu *s)
 {
 	struct gpu_process *p;
 	uint64_t tgid;
+	int err;
 
 	for (p = map__oldest(s->processes, NULL); p; p = map__newer(s->processes, p, NULL)) {
 		if (p->gpu && !p->leaving)
@@ -284,5 +285,6 @@ int session_gpu__end(struct session_gpu *s)
 		if (p->gpu)
 			part(s, tgid, p, gpu__wait_left(p->gpu, session_gpu_pass, s), monotonic_ns());
 	}
-	return s->err;
+	err = session_gpu_end_probes(s);
+	return err ? err : s->err;
 }

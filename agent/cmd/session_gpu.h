@@ -26,6 +26,8 @@ void session_gpu__free(struct session_gpu *s);	/* NULL is fine */
 int session_gpu__add(struct session_gpu *s, uint32_t tgid, uint32_t server);
 /* A process started another, or another program, or ended. */
 int session_gpu__note(struct session_gpu *s, const struct tl_raw_proc *e);
+/* A TL_GPU_LAUNCH that came out of src_bpf__poll. 0 or -errno of `out`. */
+int session_gpu__launch(struct session_gpu *s, const struct tl_hdr *ev);
 /* Each semantic event that is none of its own: what clients get tells what recording costs them. */
 void session_gpu__see(struct session_gpu *s, const struct tl_hdr *ev);
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Seam inside of session_gpu: processes are entered and left in one file, servers are governed in another. */
+/* Seams inside of session_gpu: processes are entered and left, servers are governed, launches are seen. */
 #ifndef TL_SESSION_GPU_PRIV_H
 #define TL_SESSION_GPU_PRIV_H
 
 #include "base/map.h"
 #include "cmd/session_gpu.h"
 #include "engine/governor.h"
+#include "engine/twins.h"
+#include "source/cuda.h"
 #include "source/gpu.h"
 
 #define SECOND_NS 1000000000ull
@@ -33,12 +35,25 @@ struct session_gpu {
 	struct map *processes;	/* tgid -> struct gpu_process */
 	struct map *servers;	/* tgid of the first process -> struct gpu_server */
 	struct map *streams;	/* request and choice -> ns of the last chunk */
+	struct cuda *cuda;	/* NULL: not needed yet, or not to be had */
+	struct cuda_cost cost;	/* of it, at the last look */
+	struct twins *twins;
+	bool no_probes;
 	int err;		/* of opts.out */
 };
 
 /* An event of a process: into opts.out, whose error is kept. For gpu__poll. */
 void session_gpu_pass(void *ctx, const struct tl_hdr *ev);
-/* session_gpu_servers.c: what governors say of all that was seen since the last time, done. */
-void session_gpu_govern(struct session_gpu *s, uint64_t now_ns);
+
+/* session_gpu_launches.c: probes on libcuda. 0, -ENOMEM, or -errno of opts.out. */
+int session_gpu_probe(struct session_gpu *s, uint32_t tgid, struct gpu_process *p);
+void session_gpu_unprobe(struct session_gpu *s, uint32_t tgid, struct gpu_process *p);
+int session_gpu_poll_probes(struct session_gpu *s, uint64_t now_ns);
+int session_gpu_end_probes(struct session_gpu *s);
+void session_gpu_close_probes(struct session_gpu *s);
+uint64_t session_gpu_probes_ns(struct session_gpu *s);	/* what they cost all targets since the last call */
+
+/* session_gpu_servers.c: what governors say of all that was seen since the last time, done. 0 or -ENOMEM. */
+int session_gpu_govern(struct session_gpu *s, uint64_t now_ns);
 
 #endif

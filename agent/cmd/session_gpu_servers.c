@@ -43,8 +43,15 @@ static void lower(struct gpu_process *p, const struct governor_order *o)
 	p->leaving = true;
 }
 
-static void order_process(struct gpu_process *p, const struct governor_order *o, uint64_t now)
+static int order_process(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, const struct governor_order *o,
+			 uint64_t now)
 {
+	int err = 0;
+
+	if (o->changed && o->level == TL_GPU_OFF)
+		session_gpu_unprobe(s, tgid, p);
+	else if (o->changed && p->uses_cuda && !p->probed)
+		err = session_gpu_probe(s, tgid, p);
 	if (o->changed && o->level >= TL_GPU_GRAPH && p->uses_cuda && !p->gpu) {
 		if (p->trouble == TL_GPU_BUSY)
 			p->refused = false;
@@ -52,13 +59,14 @@ static void order_process(struct gpu_process *p, const struct governor_order *o,
 			p->look_ns = now;
 	}
 	if (!p->gpu || p->leaving)
-		return;
+		return err;
 	if (o->changed)
 		lower(p, o);
 	else if (o->what == GOVERNOR_OPEN)
 		gpu__order(p->gpu, o->level, o->window_ms);
 	else if (o->what == GOVERNOR_CLOSE)
 		gpu__pause(p->gpu);
+	return err;
 }
 
 static bool is_busy(const struct gpu_server *sv, uint64_t now)
@@ -68,14 +76,16 @@ static bool is_busy(const struct gpu_server *sv, uint64_t now)
 	return now - sv->chunk_ns < BUSY_NS || now - sv->launch_ns < BUSY_NS;
 }
 
-static void govern(struct session_gpu *s, uint32_t server, struct gpu_server *sv, uint64_t now)
+static int govern(struct session_gpu *s, uint32_t server, struct gpu_server *sv, uint64_t now, uint64_t probes_ns)
 {
-	struct governor_look l = { .now_ns = now, .busy = is_busy(sv, now) };
+	struct governor_look l = { .now_ns = now, .busy = is_busy(sv, now), .probes_ns = probes_ns };
 	uint64_t n_windows = sv->gov.n_windows, inside_ns = sv->gov.inside_ns;
 	struct governor_order o;
 	struct gpu_process *p;
 	uint32_t n_live = 0;
 	bool uses = false;
+	uint64_t tgid;
+	int err = 0;
 
 	for (p = map__oldest(s->processes, NULL); p; p = map__newer(s->processes, p, NULL)) {
 		if (p->server != server)
@@ -84,7 +94,7 @@ static void govern(struct session_gpu *s, uint32_t server, struct gpu_server *sv
 		look_at_process(p, &l, &n_live);
 	}
 	if (!uses)
-		return;
+		return 0;
 	l.refused = !n_live;
 	governor__look(&sv->gov, &l, &o);
 	if (o.changed && o.level < s->opts.level && !l.refused)
@@ -97,17 +107,20 @@ static void govern(struct session_gpu *s, uint32_t server, struct gpu_server *sv
 		log_info("pid %u: GPU: window closed after %.1f s, cost %.2f %% while it lasted, the next one in %.1f s",
 			 server, (sv->gov.inside_ns - inside_ns) / 1e9, sv->gov.cost_ppm / 1e4,
 			 sv->gov.pause_ns / 1e9);
-	for (p = map__oldest(s->processes, NULL); p; p = map__newer(s->processes, p, NULL)) {
+	for (p = map__oldest(s->processes, &tgid); p && !err; p = map__newer(s->processes, p, &tgid)) {
 		if (p->server == server)
-			order_process(p, &o, now);
+			err = order_process(s, tgid, p, &o, now);
 	}
+	return err;
 }
 
-void session_gpu_govern(struct session_gpu *s, uint64_t now)
+int session_gpu_govern(struct session_gpu *s, uint64_t now)
 {
 	struct gpu_server *sv;
-	uint64_t server;
+	uint64_t server, probes_ns = session_gpu_probes_ns(s);
+	int err = 0;
 
-	for (sv = map__oldest(s->servers, &server); sv; sv = map__newer(s->servers, sv, &server))
-		govern(s, server, sv, now);
+	for (sv = map__oldest(s->servers, &server); sv && !err; sv = map__newer(s->servers, sv, &server))
+		err = govern(s, server, sv, now, probes_ns);
+	return err;
 }

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Launches as probes on libcuda see them, joined with those that CUPTI tells. */
+#include "cmd/session_gpu_priv.h"
+
+#include "cmd/log.h"
+#include "cmd/session.h"
+#include <errno.h>
+
+/* The programs are loaded for the first process that uses CUDA: most hosts have none. */
+static int open_probes(struct session_gpu *s)
+{
+	const struct cuda_opts co = { 0 };
+	const char *why = "";
+	int err;
+
+	if (s->cuda || s->no_probes)
+		return 0;
+	s->twins = twins__new();
+	if (!s->twins)
+		return -ENOMEM;
+	err = cuda__open(s->opts.bpf, &co, &s->cuda, &why);
+	if (!err)
+		return 0;
+	s->cuda = NULL;
+	s->no_probes = true;
+	log_warn("launches are not seen: %s", why);
+	return err == -ENOMEM ? err : 0;
+}
+
+int session_gpu_probe(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
+{
+	char why[160] = "";
+	int n = open_probes(s);
+
+	if (n || !s->cuda)
+		return n;
+	n = cuda__add(s->cuda, tgid, why);
+	if (n == -ENOMEM)
+		return n;
+	p->probed = n > 0;
+	if (n > 0)
+		log_info("pid %u: %d functions of libcuda are probed%s%s", tgid, n, *why ? "; " : "", why);
+	else if (n != -ESRCH)
+		log_warn("pid %u: launches are not seen: %s", tgid, *why ? why : "its libcuda has no function to probe");
+	return 0;
+}
+
+void session_gpu_unprobe(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
+{
+	if (p->probed)
+		cuda__del(s->cuda, tgid);
+	p->probed = false;
+}
+
+void session_gpu_close_probes(struct session_gpu *s)
+{
+	cuda__close(s->cuda);
+	twins__free(s->twins);
+	s->cuda = NULL;
+	s->twins = NULL;
+}
+
+static bool may_be_told_by_cupti(const struct gpu_process *p, const struct tl_gpu_launch *l)
+{
+	return p && p->gpu && l->n &&
+	       (l->call == TL_CALL_KERNEL || l->call == TL_CALL_GRAPH || l->call == TL_CALL_COPY);
+}
+
+int session_gpu__launch(struct session_gpu *s, const struct tl_hdr *ev)
+{
+	const struct tl_gpu_launch *l = (const void *)ev;
+	const struct gpu_process *p = map__get(s->processes, ev->tgid);
+	struct gpu_server *sv = p ? map__get(s->servers, p->server) : NULL;
+
+	if (sv && ev->ts_ns > sv->launch_ns)
+		sv->launch_ns = ev->ts_ns;
+	if (may_be_told_by_cupti(p, l) && !twins__saw(s->twins, l))
+		return 0;
+	return emit(&s->opts.out, ev);
+}
+
+void session_gpu_pass(void *ctx, const struct tl_hdr *ev)
+{
+	struct session_gpu *s = ctx;
+
+	if (ev->kind == TL_GPU_LAUNCH && s->twins)
+		twins__told(s->twins, (const void *)ev);	/* no memory: it is said twice */
+	if (!s->err)
+		s->err = emit(&s->opts.out, ev);
+}
+
+static int on_counted(void *ctx, const struct tl_hdr *ev)
+{
+	return session_gpu__launch(ctx, ev);
+}
+
+int session_gpu_poll_probes(struct session_gpu *s, uint64_t now)
+{
+	const struct emit counted = { on_counted, s };
+	int err;
+
+	if (!s->cuda)
+		return 0;
+	err = cuda__poll(s->cuda, now, &counted);
+	return err ? err : twins__say(s->twins, now, &s->opts.out);
+}
+
+int session_gpu_end_probes(struct session_gpu *s)
+{
+	int err = session_gpu_poll_probes(s, monotonic_ns());
+
+	err = err || !s->twins ? err : twins__end(s->twins, &s->opts.out);
+	session_gpu_close_probes(s);
+	return err;
+}
+
+uint64_t session_gpu_probes_ns(struct session_gpu *s)
+{
+	struct cuda_cost c, *b = &s->cost;
+	uint64_t ns;
+
+	if (!s->cuda)
+		return 0;
+	cuda__cost(s->cuda, &c);
+	ns = c.per_hit_ns ? (c.runs - b->runs) * c.per_hit_ns : c.run_ns - b->run_ns;
+	ns = c.runs > b->runs ? ns : 0;
+	*b = c;
+	return ns;
+}
