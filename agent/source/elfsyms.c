@@ -79,6 +79,7 @@ static int read_dynamic(struct elfsyms *e)
 	for (size_t i = 0; i < n && dyn[i].d_tag != DT_NULL; i++) {
 		switch (dyn[i].d_tag) {
 		case DT_GNU_HASH: e->gnu_hash = dyn[i].d_un.d_ptr; break;
+		case DT_HASH: e->hash = dyn[i].d_un.d_ptr; break;
 		case DT_SYMTAB: e->symtab = dyn[i].d_un.d_ptr; break;
 		case DT_STRTAB: e->strtab = dyn[i].d_un.d_ptr; break;
 		case DT_STRSZ: e->strsz = dyn[i].d_un.d_val; break;
@@ -113,7 +114,7 @@ int elfsyms_open(int fd, struct elfsyms *ret)
 	return 0;
 }
 
-/* ---- .dynsym, through its GNU hash table ---- */
+/* ---- .dynsym, through its hash tables: GNU's, or the older one where a file has no other ---- */
 
 static uint32_t gnu_hash(const char *name)
 {
@@ -145,6 +146,33 @@ static int check_symbol(const struct elfsyms *e, uint32_t index, const char *nam
 	return 0;
 }
 
+static uint32_t old_hash(const char *name)
+{
+	uint32_t h = 0;
+
+	for (; *name; name++) {
+		h = (h << 4) + (uint8_t)*name;
+		h ^= h >> 24 & 0xf0;
+	}
+	return h & 0x0fffffff;
+}
+
+static int find_by_old_hash(const struct elfsyms *e, const char *name, Elf64_Sym *ret)
+{
+	uint32_t n[2], i;		/* n: of buckets, of symbols */
+	int err = elfsyms_read(e, e->hash, n, sizeof(n));
+
+	if (err || !n[0])
+		return err ? err : -ENOENT;
+	err = elfsyms_read(e, e->hash + 8 + 4ull * (old_hash(name) % n[0]), &i, 4);
+	for (uint32_t len = 0; !err && i && i < n[1] && len < MAX_CHAIN; len++) {
+		if (!check_symbol(e, i, name, ret))
+			return 0;
+		err = elfsyms_read(e, e->hash + 8 + 4ull * n[0] + 4ull * i, &i, 4);
+	}
+	return err ? err : -ENOENT;
+}
+
 int elfsyms_find(const struct elfsyms *e, const char *name, Elf64_Sym *ret)
 {
 	struct { uint32_t n_buckets, first, n_bloom, shift; } t;
@@ -152,8 +180,10 @@ int elfsyms_find(const struct elfsyms *e, const char *name, Elf64_Sym *ret)
 	uint64_t word, buckets, mask;
 	int err;
 
-	if (!e->gnu_hash || !e->symtab || !e->strtab)
+	if (!e->symtab || !e->strtab || (!e->gnu_hash && !e->hash))
 		return -ENOENT;
+	if (!e->gnu_hash)
+		return find_by_old_hash(e, name, ret);
 	err = elfsyms_read(e, e->gnu_hash, &t, sizeof(t));
 	if (err)
 		return err;

@@ -127,6 +127,35 @@ static void test_elfsyms__find_dynamic(void **state)
 	close(fd);
 }
 
+/* The C library has both hash tables, so one can be hidden. */
+static void test_elfsyms__find_by_old_hash(void **state)
+{
+	static const char *const some[] = { "getppid", "qsort", "sched_yield", "malloc", "pthread_create", "environ" };
+	const struct link_map *map;
+	Elf64_Sym want, got;
+	struct elfsyms e;
+	int fd = open_libc(&map);
+
+	(void)state;
+	assert_int_equal(elfsyms_open(fd, &e), 0);
+	if (!e.hash) {
+		print_message("this C library has no table of the old kind\n");
+		close(fd);
+		skip();
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(some); i++) {
+		struct elfsyms old = e;
+
+		old.gnu_hash = 0;
+		assert_int_equal(elfsyms_find(&e, some[i], &want), 0);
+		assert_int_equal(elfsyms_find(&old, some[i], &got), 0);
+		assert_memory_equal(&want, &got, sizeof(want));
+		assert_int_equal(elfsyms_find(&old, "llama_decode", &got), -ENOENT);
+		assert_int_equal(elfsyms_find(&old, "__tls_get_addr", &got), -ENOENT);
+	}
+	close(fd);
+}
+
 static void test_elfsyms__no_elf(void **state)
 {
 	char text[300];
@@ -245,6 +274,7 @@ int main(void)
 		cmocka_unit_test(test_elfsyms__find_static),
 		cmocka_unit_test(test_elfsyms__find_static_oom),
 		cmocka_unit_test(test_elfsyms__find_dynamic),
+		cmocka_unit_test(test_elfsyms__find_by_old_hash),
 		cmocka_unit_test(test_elfsyms__no_elf),
 		cmocka_unit_test(test_elfsyms__survives_damage),
 	};
