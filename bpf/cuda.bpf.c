@@ -81,12 +81,14 @@ static __always_inline __u64 value_at(struct pt_regs *ctx, __u32 place)
 }
 
 /* The runs that are timed are picked as in count_run(). */
-static __always_inline void count(struct cell *cell, struct cuda_tally *t, __u64 start_ns)
+static __always_inline void count(struct cell *cell, struct cuda_tally *t, __u64 cookie, __u64 start_ns)
 {
 	__u64 ns;
 
 	cell->runs++;
 	__sync_fetch_and_add(&t->runs, 1);
+	if (bits(cookie, CUDA_DEAR_SHIFT, 1))
+		__sync_fetch_and_add(&t->dear_runs, 1);
 	if (start_ns % RUN_SAMPLE)
 		return;
 	ns = (bpf_ktime_get_ns() - start_ns) * RUN_SAMPLE;
@@ -214,7 +216,7 @@ int cuda_launch(struct pt_regs *ctx)
 		__sync_fetch_and_add(&t->kernels, 1);
 		if (t->mode == CUDA_COUNTED) {
 			add_to_burst(cell, &l);
-			count(cell, t, l.since_ns);
+			count(cell, t, cookie, l.since_ns);
 			return 0;
 		}
 	} else if (l.call == TL_CALL_GRAPH) {
@@ -224,7 +226,7 @@ int cuda_launch(struct pt_regs *ctx)
 		__sync_fetch_and_add(&t->copies, 1);
 	}
 	send_launch(cell, &l, trial);
-	count(cell, t, l.since_ns);
+	count(cell, t, cookie, l.since_ns);
 	return 0;
 }
 
@@ -248,9 +250,11 @@ int cuda_enter(struct pt_regs *ctx)
 	__u64 cookie = bpf_get_attach_cookie(ctx), id = bpf_get_current_pid_tgid(), sp = ctx->sp;
 	__u64 now = bpf_ktime_get_ns();
 	struct call *c = call_at(id, false), *other = call_at(id, true);
+	__u32 slot = bits(cookie, CUDA_SLOT_SHIFT, 16);
+	struct cuda_tally *t = bpf_map_lookup_elem(&tallies, &slot);
 	struct cell *cell = this_cell();
 
-	if (!cell || !c || !other)
+	if (!cell || !t || !c || !other)
 		return 0;
 	cell->hits++;
 	if (other->id == id || !is_free(c, id, now))
@@ -269,6 +273,7 @@ int cuda_enter(struct pt_regs *ctx)
 	c->what = value_at(ctx, bits(cookie, CUDA_WHAT_SHIFT, 4));
 	c->bytes = value_at(ctx, bits(cookie, CUDA_BYTES_SHIFT, 4));
 	end_burst(cell, id);
+	count(cell, t, cookie, now);
 	return 0;
 }
 
@@ -303,9 +308,11 @@ int cuda_leave(struct pt_regs *ctx)
 	c->id = 0;
 	if ((int)ctx->ax)
 		l.flags |= TL_LAUNCH_FAILED;
-	__sync_fetch_and_add(l.call == TL_CALL_SYNC ? &t->syncs : l.call == TL_CALL_COPY ? &t->copies :
-			     &t->others, 1);
+	if (l.call == TL_CALL_SYNC)
+		__sync_fetch_and_add(&t->syncs, 1);
+	else if (l.call == TL_CALL_COPY)
+		__sync_fetch_and_add(&t->copies, 1);
 	send_launch(cell, &l, bits(cookie, CUDA_TRIAL_SHIFT, 1));
-	count(cell, t, now);
+	count(cell, t, cookie, now);
 	return 0;
 }

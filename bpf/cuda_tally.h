@@ -17,6 +17,7 @@ enum cuda_cookie {
 	CUDA_FLAGS_SHIFT = 24,		/* enum tl_launch_flag, 8 bits */
 	CUDA_SLOT_SHIFT = 32,		/* of its process in `tallies`, 16 bits */
 	CUDA_TRIAL_SHIFT = 48,		/* 1: all of the work, but no event */
+	CUDA_DEAR_SHIFT = 49,		/* 1: the instruction under the probe is single-stepped */
 };
 
 enum cuda_mode {
@@ -25,8 +26,9 @@ enum cuda_mode {
 };
 
 struct cuda_tally {			/* of a process; counts only go up */
-	__u64 kernels, graphs, syncs, copies, others;
-	__u64 run_ns, runs;		/* of our programs; time is sampled */
+	__u64 kernels, graphs, syncs, copies;
+	__u64 runs, dear_runs;		/* of our programs; of these, behind an instruction that is dear */
+	__u64 run_ns;			/* sampled */
 	__u32 mode;			/* enum cuda_mode, written by the agent */
 	__u32 pad;
 };

@@ -116,14 +116,13 @@ int session_gpu_end_probes(struct session_gpu *s)
 
 uint64_t session_gpu_probes_ns(struct session_gpu *s)
 {
-	struct cuda_cost c, *b = &s->cost;
+	struct cuda_cost c;
 	uint64_t ns;
 
 	if (!s->cuda)
 		return 0;
 	cuda__cost(s->cuda, &c);
-	ns = c.per_hit_ns ? (c.runs - b->runs) * c.per_hit_ns : c.run_ns - b->run_ns;
-	ns = c.runs > b->runs ? ns : 0;
-	*b = c;
+	ns = c.paid_ns - s->cost.paid_ns;
+	s->cost = c;
 	return ns;
 }

@@ -35,8 +35,11 @@ static int no_room(struct gpu_log *g, bool full)
 
 static int on_launch(struct gpu_log *g, struct gpu_process *p, const struct tl_gpu_launch *e)
 {
-	struct gpu_launch *l = vec_push(&p->launches, GPU_MAX_LAUNCHES);
+	struct gpu_launch *l;
 
+	if (e->hdr.flags & TL_LAUNCH_UNSEEN)
+		return 0;	/* it says that nobody looked, not that nothing was launched */
+	l = vec_push(&p->launches, GPU_MAX_LAUNCHES);
 	if (!l)
 		return no_room(g, p->launches.n >= GPU_MAX_LAUNCHES);
 	*l = (struct gpu_launch){

@@ -278,7 +278,6 @@ static int add_file(struct adding *a, const struct proc_map *map, int fd)
 				 .n_kernels = c->opts.no_kernels ? 0 : places.n[CUDA_KERNELS] };
 	memcpy(f->kernels, places.at[CUDA_KERNELS], sizeof(f->kernels));
 	p->kernels_dear |= places.n_dear[CUDA_KERNELS] > 0;
-	p->dear |= places.n_dear[CUDA_LAUNCHES] || places.n_dear[CUDA_TIMED];
 	n = attach_rest(c, p, fd, &places);
 	if (n < 0)
 		return n;
@@ -364,14 +363,13 @@ int cuda__poll(struct cuda *c, uint64_t now_ns, const struct emit *out)
 
 void cuda__cost(const struct cuda *c, struct cuda_cost *ret)
 {
-	bool dear = false;
-
 	*ret = (struct cuda_cost){ 0 };
 	for (uint32_t slot = CUDA_TRIAL_SLOT + 1; slot < CUDA_MAX_PROCESSES; slot++) {
 		const struct cuda_tally *t = &c->tallies[slot];
 
 		ret->run_ns += t->run_ns;
 		ret->runs += t->runs;
+		ret->paid_ns += (t->runs - t->dear_runs) * cuda_hit_ns(c, false) + t->dear_runs * cuda_hit_ns(c, true);
 		ret->launches += t->kernels;
 		ret->graph_launches += t->graphs;
 		ret->syncs += t->syncs;
@@ -379,9 +377,9 @@ void cuda__cost(const struct cuda *c, struct cuda_cost *ret)
 	for (size_t i = 0; i < c->processes.n; i++) {
 		const struct cuda_process *p = c->processes.v[i];
 
-		dear |= p->dear || p->kernels_dear;
 		ret->kernels_off |= p->level == CUDA_LEVEL_OFF && !c->opts.no_kernels;
 		ret->kernels_counted |= p->level == CUDA_LEVEL_COUNTED && !c->opts.count_kernels;
 	}
-	ret->per_hit_ns = dear ? c->price.dear_ns : c->price.cheap_ns;
+	ret->per_hit_ns = c->price.cheap_ns;
+	ret->dear_hit_ns = c->price.dear_ns;
 }

@@ -28,9 +28,11 @@ void cuda__del(struct cuda *c, uint32_t tgid);
 int cuda__poll(struct cuda *c, uint64_t now_ns, const struct emit *out);
 
 struct cuda_cost {
-	uint64_t run_ns, runs;	/* of our programs in the target */
+	uint64_t run_ns, runs;	/* of our programs in the targets; a run is a hit, but for calls within calls */
+	uint64_t paid_ns;	/* by the callers, traps included: the runs at the price measured here */
 	uint64_t launches, graph_launches, syncs;
-	uint32_t per_hit_ns;	/* what one probe costs the caller here, measured when it was attached; 0: not known */
+	uint32_t per_hit_ns;	/* that price, of the cheaper kind: measured with the first process; 0: not known */
+	uint32_t dear_hit_ns;	/* where the kernel has to single-step an instruction */
 	bool kernels_off;	/* the budget took single launches off, of one process at least */
 	bool kernels_counted;	/* the same, but bursts of them are still told */
 };

@@ -138,7 +138,8 @@ static void add_place(const struct elfsyms *e, const struct cuda_call *c, const 
 	insn_x86_64_place(code, len, n_registers(c), &place);
 	if (has_place(p, offset + place.offset))
 		return;
-	p->at[c->group][p->n[c->group]++] = (struct bpf_uprobe_place){ offset + place.offset, cookie_of(c, slot) };
+	p->at[c->group][p->n[c->group]++] = (struct bpf_uprobe_place){
+		offset + place.offset, cookie_of(c, slot) | (uint64_t)!place.cheap << CUDA_DEAR_SHIFT };
 	if (place.cheap)
 		return;
 	p->n_dear[c->group]++;

@@ -70,7 +70,7 @@ struct cuda_process {
 	VEC(struct cuda_file) files;
 	struct cuda_probes probes, kernel_probes;
 	int n_functions, n_kernel_functions;
-	bool dear, kernels_dear;	/* probes have to be single-stepped: some; of single launches */
+	bool kernels_dear;		/* of the probes on single launches, some have to be single-stepped */
 
 	/* cuda_budget.c */
 	uint8_t level;			/* enum cuda_level */
