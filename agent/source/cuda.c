@@ -101,10 +101,36 @@ static void free_process(struct cuda_process *p)
 	free(p);
 }
 
+/* The kernel takes its time for each probe, but lets many go at the same time. */
+static void detach_all(struct cuda *c)
+{
+	struct bpf_uprobe *all;
+	size_t n = 0;
+
+	for (size_t i = 0; i < c->processes.n; i++)
+		n += c->processes.v[i]->probes.n + c->processes.v[i]->kernel_probes.n;
+	all = malloc((n + 1) * sizeof(*all));
+	if (!all)
+		return;		/* one process after the other, then */
+	n = 0;
+	for (size_t i = 0; i < c->processes.n; i++) {
+		struct cuda_probes *parts[] = { &c->processes.v[i]->probes, &c->processes.v[i]->kernel_probes };
+
+		for (int k = 0; k < 2; k++) {
+			for (size_t j = 0; j < parts[k]->n; j++)
+				all[n++] = parts[k]->v[j];
+			parts[k]->n = 0;
+		}
+	}
+	bpf_uprobe_detach(all, n);
+	free(all);
+}
+
 void cuda__close(struct cuda *c)
 {
 	if (!c)
 		return;
+	detach_all(c);
 	for (size_t i = 0; i < c->processes.n; i++)
 		free_process(c->processes.v[i]);
 	vec_free(&c->processes);
