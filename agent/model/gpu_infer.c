@@ -159,10 +159,9 @@ int imember_add(struct inferred *f, const struct imember *k)
  */
 static void settle(uint32_t *at, size_t n)
 {
-	int64_t shift = INT64_MAX, *shifts = NULL;
+	int64_t shift = INT64_MAX;
 	size_t same = 0;
 
-	(void)shifts;
 	for (size_t i = n; i-- > 0;) {
 		int64_t s = (int64_t)at[i] - (int64_t)i;
 

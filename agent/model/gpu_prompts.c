@@ -9,11 +9,11 @@
  * The step that a first token is from computed the end of its prompt. Whether others had a part of theirs in it
  * is told by how long the device was busy: what decodes take is learnt from steps in which nobody waited, what a token
  * of a prompt takes from steps with one prompt whose length is known. What is more than the prompts that end
- * there is a part of the one that has waited longest (rule: first come, and at most one is cut per step).
+ * there is a part of the one whose first token comes next (rule: at most one is cut per step).
  */
 enum {
 	MIN_SAMPLES = 4,
-	PART_PCT = 15,		/* of a step's prompt tokens, and less is noise */
+	PART_PCT = 8,		/* of a step's prompt tokens, and less is noise */
 	MIN_PART = 4,		/* tokens */
 };
 
@@ -21,6 +21,7 @@ struct waiting {		/* a request with a first token */
 	uint64_t since_ns;
 	uint32_t request, first;	/* istep of its first token */
 	uint32_t prompt, done;	/* tokens; prompt 0: not known */
+	bool cut_before;	/* a part may have been computed before anything was seen */
 };
 struct prompts {
 	struct inferred *f;
@@ -125,7 +126,7 @@ static void fit_prompts(struct prompts *p, const struct load *loads)
 		const struct waiting *w = loads[i].only ? &p->w.v[loads[i].only - 1] : NULL;
 		double x, y;
 
-		if (s->busy_ns == GPU_UNKNOWN || loads[i].ends != 1 || loads[i].waits != 1 || !w->prompt ||
+		if (s->busy_ns == GPU_UNKNOWN || loads[i].ends != 1 || loads[i].waits != 1 || !w->prompt || w->cut_before ||
 		    first_chance(p->f, w) != i)
 			continue;
 		x = w->prompt;
@@ -152,41 +153,63 @@ static int add_part(struct prompts *p, struct waiting *w, uint32_t at, uint32_t 
 	return imember_add(p->f, &(struct imember){ at, w->request, n_tokens, TL_PREFILL, at == w->first });
 }
 
+/* Who may have a part of its prompt in step i, and not the end: of those that wait the one whose first token
+ * is nearest. NULL: nobody. */
+static struct waiting *who_waits(struct prompts *p, uint32_t i, size_t lo)
+{
+	const struct istep *s = &p->f->steps.v[i];
+	struct waiting *best = NULL;
+
+	for (size_t k = lo; k < p->w.n && p->w.v[k].since_ns < s->launch0_ns; k++) {
+		struct waiting *w = &p->w.v[k];
+
+		if (w->first > i && p->f->steps.v[w->first].segment == s->segment &&
+		    (!best || w->first < best->first))
+			best = w;
+	}
+	return best;
+}
+
+static uint32_t rest_of(const struct waiting *w)
+{
+	return w->prompt > w->done ? w->prompt - w->done : 1;
+}
+
 /* Prompts that end in step i, and a part of one that does not. lo: those before it have their first token. */
 static int fill_step(struct prompts *p, uint32_t i, size_t lo, const struct load *l)
 {
 	const struct istep *s = &p->f->steps.v[i];
-	double left = p->per_token_ns && s->busy_ns != GPU_UNKNOWN ? beyond_decodes(p, s) / p->per_token_ns : -1;
-	double all = left;
-	struct waiting *cut = NULL;
+	double all = p->per_token_ns && s->busy_ns != GPU_UNKNOWN ? beyond_decodes(p, s) / p->per_token_ns : -1;
+	double left = all;
+	struct waiting *cut = p->f->has_graphs && s->replayed ? NULL : who_waits(p, i, lo);
+	uint32_t n_open = 0;	/* that end here, and nobody knows how much was left of them */
 	int err = 0;
 
+	for (size_t k = lo; k < p->w.n && p->w.v[k].since_ns < s->launch0_ns; k++) {
+		const struct waiting *w = &p->w.v[k];
+
+		n_open += w->first == i && (!w->prompt || w->cut_before);
+		if (w->first == i && w->prompt && !w->cut_before)
+			left -= rest_of(w);
+	}
 	for (size_t k = lo; k < p->w.n && p->w.v[k].since_ns < s->launch0_ns && !err; k++) {
 		struct waiting *w = &p->w.v[k];
+		bool open = !w->prompt || w->cut_before;
 
-		if (w->first != i) {
-			if (w->first > i && !cut && p->f->steps.v[w->first].segment == s->segment)
-				cut = w;
-			continue;
-		}
-		/* what is known of its length; else an equal part of what is left */
-		if (w->prompt) {
-			uint32_t n = w->prompt > w->done ? w->prompt - w->done : 1;
-
-			left -= n;
-			err = add_part(p, w, i, n);
-		} else {
-			err = add_part(p, w, i, left > 0 ? (uint32_t)(left / l->ends + 0.5) : 0);
-		}
+		if (w->first == i)
+			err = add_part(p, w, i, !open ? rest_of(w) :
+					left > 0 ? (uint32_t)(left / (n_open + !!cut) + 0.5) : 0);
 	}
-	if (err || !cut || (p->f->has_graphs && s->replayed))
+	if (err || !cut)
 		return err;
 	if (all < 0)		/* nothing to measure by: a step without an end that is no replay has a part */
 		return p->f->has_graphs && !l->ends ? add_part(p, cut, i, 0) : 0;
+	if (n_open)		/* who waits fills what is left of a step */
+		return add_part(p, cut, i, left > 0 ? (uint32_t)(left / (n_open + 1) + 0.5) : 0);
 	if (left < MIN_PART || left * 100 < all * PART_PCT)
 		return 0;
 	if (cut->prompt && cut->done + left >= cut->prompt)
-		left = cut->prompt > cut->done + 1 ? cut->prompt - cut->done - 1 : 1;
+		left = rest_of(cut) > 1 ? rest_of(cut) - 1 : 1;
 	return add_part(p, cut, i, (uint32_t)(left + 0.5));
 }
 
@@ -200,7 +223,10 @@ int gpu_infer_prompts(struct inferred *f)
 	for (size_t k = 0; k < p.w.n && !err; k++) {
 		const struct waiting *w = &p.w.v[k];
 
-		for (uint32_t i = first_chance(f, w); i <= w->first; i++)
+		uint32_t i = first_chance(f, w);
+
+		p.w.v[k].cut_before = was_there(f, w, i) && (!i || f->steps.v[i - 1].segment != f->steps.v[i].segment);
+		for (; i <= w->first; i++)
 			loads[i].waits++;
 		loads[w->first].ends++;
 		loads[w->first].only = k + 1;
