@@ -558,6 +558,7 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	for (size_t i = 0; argc > 1 && i < sizeof(cases) / sizeof(cases[0]); i++)
 		if (!strcmp(argv[1], cases[i].name)) {
+			load_kernel_ns = number("kernel_ns", load_kernel_ns);
 			open_all();
 			return cases[i].fn();
 		}
