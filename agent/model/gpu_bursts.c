@@ -210,6 +210,12 @@ static bool ends_step(const struct cutter *k, const struct gpu_launch *l)
 
 /* ---- bursts ---- */
 
+static void add_sync(struct gpu_burst *b, uint64_t ns)
+{
+	b->sync0_ns = b->sync0_ns && b->sync0_ns < ns ? b->sync0_ns : ns;
+	b->sync1_ns = ns > b->sync1_ns ? ns : b->sync1_ns;
+}
+
 static void add_launch(struct gpu_burst *b, const struct gpu_launch *l)
 {
 	if (!b->launch0_ns && l->call != TL_CALL_SYNC)
@@ -225,10 +231,10 @@ static void add_launch(struct gpu_burst *b, const struct gpu_launch *l)
 	} else if (l->call != TL_CALL_SYNC) {
 		b->n_other++;
 		b->cold |= l->call == TL_CALL_LOAD;
-		if (waits(l) && l->dur_ns)
-			b->sync_ns = launch_end(l);
+		if (waits(l))
+			add_sync(b, launch_end(l));
 	} else if (l->dur_ns) {
-		b->sync_ns = launch_end(l);
+		add_sync(b, launch_end(l));
 	}
 }
 
@@ -293,8 +299,10 @@ static void absorb(struct gpu_burst *into, const struct gpu_burst *b)
 		into->launch0_ns = b->launch0_ns;
 	if (b->launch1_ns > into->launch1_ns)
 		into->launch1_ns = b->launch1_ns;
-	if (b->sync_ns > into->sync_ns)
-		into->sync_ns = b->sync_ns;
+	if (b->sync0_ns) {
+		add_sync(into, b->sync0_ns);
+		add_sync(into, b->sync1_ns);
+	}
 }
 
 /* What is too little for a step is part of the one before or of the next, whichever is nearer. */

@@ -47,7 +47,7 @@ struct gpu_burst {
 	uint32_t no_kernels, no_graphs;	/* of these, so many have no record */
 	uint32_t step;		/* index + 1, 0: none */
 	uint64_t launch0_ns, launch1_ns;	/* first one entered, last one returned */
-	uint64_t sync_ns;	/* the host's wait that ends it returned; 0: not seen */
+	uint64_t sync0_ns, sync1_ns;	/* the first and the last wait behind its launches returned; 0: not seen */
 	uint64_t gpu0_ns, gpu1_ns;	/* 0: no record */
 	uint64_t exec;		/* its last graph */
 	bool whole;		/* seen from its begin to its end */

@@ -26,7 +26,9 @@ struct waiting {		/* a request with a first token */
 struct prompts {
 	struct inferred *f;
 	VEC(struct waiting) w;	/* by arrival */
-	double base_ns, per_seq_ns, per_token_ns;	/* what steps take; per_token 0: not known */
+	struct cost {		/* what steps take; per_token 0: not known */
+		double base_ns, per_seq_ns, per_token_ns;
+	} cost[2];		/* on the device; as the host saw it */
 };
 
 static int by_arrival(const void *pa, const void *pb)
@@ -85,64 +87,86 @@ static uint32_t first_chance(const struct inferred *f, const struct waiting *w)
 	return i;
 }
 
-static void fit_decodes(struct prompts *p, const struct load *loads)
+/* GPU_UNKNOWN: not known. by: which of the costs it is one of. */
+static uint64_t time_of(const struct istep *s, int by)
 {
-	double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0, d;
+	return by ? s->waited_ns : s->busy_ns;
+}
+
+struct line_fit {
+	double n, sx, sy, sxx, sxy;
+};
+
+static void fit_add(struct line_fit *f, double x, double y)
+{
+	f->n++;
+	f->sx += x;
+	f->sy += y;
+	f->sxx += x * x;
+	f->sxy += x * y;
+}
+
+static bool fit_end(const struct line_fit *f, double *ret_base, double *ret_slope)
+{
+	double d = f->n * f->sxx - f->sx * f->sx;
+
+	if (f->n < MIN_SAMPLES || d <= 0)
+		return false;
+	*ret_slope = (f->n * f->sxy - f->sx * f->sy) / d;
+	*ret_slope = *ret_slope > 0 ? *ret_slope : 0;
+	*ret_base = (f->sy - *ret_slope * f->sx) / f->n;
+	return true;
+}
+
+static void fit_decodes(struct prompts *p, const struct load *loads, int by)
+{
+	struct line_fit fit = { 0 };
 
 	for (size_t i = 0; i < p->f->steps.n; i++) {
 		const struct istep *s = &p->f->steps.v[i];
-		double x = s->n_decode, y = (double)s->busy_ns;
 
-		if (s->busy_ns == GPU_UNKNOWN || loads[i].waits || loads[i].ends || !s->n_decode)
+		if (time_of(s, by) == GPU_UNKNOWN || loads[i].waits || loads[i].ends || !s->n_decode)
 			continue;
-		if (p->f->has_graphs && s->replayed)
-			continue;	/* steps with prompts are not */
-		n++;
-		sx += x;
-		sy += y;
-		sxx += x * x;
-		sxy += x * y;
+		if (!p->f->has_graphs || !s->replayed)	/* steps with prompts are not replayed */
+			fit_add(&fit, s->n_decode, (double)time_of(s, by));
 	}
-	d = n * sxx - sx * sx;
-	if (n >= MIN_SAMPLES && d > 0) {
-		p->per_seq_ns = (n * sxy - sx * sy) / d;
-		p->per_seq_ns = p->per_seq_ns > 0 ? p->per_seq_ns : 0;
-		p->base_ns = (sy - p->per_seq_ns * sx) / n;
-	}
-}
-
-static double beyond_decodes(const struct prompts *p, const struct istep *s)
-{
-	return (double)s->busy_ns - p->base_ns - p->per_seq_ns * s->n_decode;
+	fit_end(&fit, &p->cost[by].base_ns, &p->cost[by].per_seq_ns);
 }
 
 /* Steps with one prompt that begins and ends there: the line through them. */
-static void fit_prompts(struct prompts *p, const struct load *loads)
+static void fit_prompts(struct prompts *p, const struct load *loads, int by)
 {
-	double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0, d;
+	struct cost *c = &p->cost[by];
+	struct line_fit fit = { 0 };
+	double base, slope;
 
 	for (size_t i = 0; i < p->f->steps.n; i++) {
 		const struct istep *s = &p->f->steps.v[i];
 		const struct waiting *w = loads[i].only ? &p->w.v[loads[i].only - 1] : NULL;
-		double x, y;
 
-		if (s->busy_ns == GPU_UNKNOWN || loads[i].ends != 1 || loads[i].waits != 1 || !w->prompt || w->cut_before ||
-		    first_chance(p->f, w) != i)
+		if (time_of(s, by) == GPU_UNKNOWN || loads[i].ends != 1 || loads[i].waits != 1 || !w->prompt ||
+		    w->cut_before || first_chance(p->f, w) != i)
 			continue;
-		x = w->prompt;
-		y = (double)s->busy_ns - p->per_seq_ns * s->n_decode;
-		n++;
-		sx += x;
-		sy += y;
-		sxx += x * x;
-		sxy += x * y;
+		fit_add(&fit, w->prompt, (double)time_of(s, by) - c->per_seq_ns * s->n_decode);
 	}
-	d = n * sxx - sx * sx;
-	if (n < MIN_SAMPLES || d <= 0 || n * sxy - sx * sy <= 0)
+	if (!fit_end(&fit, &base, &slope) || slope <= 0)
 		return;
-	p->per_token_ns = (n * sxy - sx * sy) / d;
-	if (!p->base_ns)	/* decodes are replayed: only here is seen what a step costs at least */
-		p->base_ns = (sy - p->per_token_ns * sx) / n;
+	c->per_token_ns = slope;
+	if (c->base_ns <= 0)	/* decodes are replayed: only here is seen what a step costs at least */
+		c->base_ns = base;
+}
+
+/* How many tokens of prompts a step had, by its length; < 0: nothing to measure by. */
+static double tokens_of(const struct prompts *p, const struct istep *s)
+{
+	for (int by = 0; by < 2; by++) {
+		const struct cost *c = &p->cost[by];
+		double ns = (double)time_of(s, by) - c->base_ns - c->per_seq_ns * s->n_decode;
+
+		if (c->per_token_ns > 0 && time_of(s, by) != GPU_UNKNOWN)
+			return ns > 0 ? ns / c->per_token_ns : 0;
+	}
+	return -1;
 }
 
 /* ---- who ---- */
@@ -179,8 +203,7 @@ static uint32_t rest_of(const struct waiting *w)
 static int fill_step(struct prompts *p, uint32_t i, size_t lo, const struct load *l)
 {
 	const struct istep *s = &p->f->steps.v[i];
-	double all = p->per_token_ns && s->busy_ns != GPU_UNKNOWN ? beyond_decodes(p, s) / p->per_token_ns : -1;
-	double left = all;
+	double all = tokens_of(p, s), left = all;
 	struct waiting *cut = p->f->has_graphs && s->replayed ? NULL : who_waits(p, i, lo);
 	uint32_t n_open = 0;	/* that end here, and nobody knows how much was left of them */
 	int err = 0;
@@ -232,8 +255,10 @@ int gpu_infer_prompts(struct inferred *f)
 		loads[w->first].only = k + 1;
 	}
 	if (!err) {
-		fit_decodes(&p, loads);
-		fit_prompts(&p, loads);
+		for (int by = 0; by < 2; by++) {
+			fit_decodes(&p, loads, by);
+			fit_prompts(&p, loads, by);
+		}
 	}
 	for (uint32_t i = 0; i < f->steps.n && !err; i++) {
 		while (lo < p.w.n && p.w.v[lo].first < i)

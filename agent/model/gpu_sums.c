@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-enum { MAX_EXECS = 65536, MAX_LADDER = 512, MAX_ROWS = 4000000 };
+enum { MAX_EXECS = 65536, MAX_LADDER = 512, FITS_PCT = 97, MAX_ROWS = 4000000 };
 
 struct union_of {		/* of spans that come by their begin */
 	uint64_t end_ns, sum_ns;
@@ -25,8 +25,12 @@ struct burst_sum {
 	struct union_of all, kernels, collective;
 };
 
+/* Batches that engines capture: below each of them the next one is padded to. */
+enum ladder { BY_EIGHT /* 1, 2, 4, 8, 16, 24 ... */, DOUBLING, BY_FOUR /* ... 8, 12, 16, 24 ... */, N_LADDERS };
+
 struct exec {			/* a graph, and the batches that it ran */
 	uint32_t least, most, size;
+	uint32_t rung[N_LADDERS], n[N_LADDERS];
 };
 
 struct summer {
@@ -75,9 +79,6 @@ static int sum_spans(struct summer *s, const struct gpu_process *p)
 	return 0;
 }
 
-/* Batches that engines capture: below each of them the next one is padded to. */
-enum ladder { BY_EIGHT /* 1, 2, 4, 8, 16, 24 ... */, DOUBLING, BY_FOUR /* ... 8, 12, 16, 24 ... */, N_LADDERS };
-
 static uint32_t rung(enum ladder l, uint32_t n)
 {
 	uint32_t two = 1;
@@ -89,34 +90,61 @@ static uint32_t rung(enum ladder l, uint32_t n)
 	return l == BY_FOUR && n <= 12 ? 12 : (n + 7) / 8 * 8;
 }
 
-static bool fits_ladder(const struct map *execs, enum ladder l)
+/* Most of a graph's batches have one rung: whoever is left when others cancel it out. */
+static void vote(struct exec *e, uint32_t batch)
 {
-	for (const struct exec *a = map__oldest(execs, NULL); a; a = map__newer(execs, a, NULL)) {
-		if (rung(l, a->least) != rung(l, a->most))
-			return false;
-		for (const struct exec *b = map__newer(execs, a, NULL); b; b = map__newer(execs, b, NULL))
-			if (rung(l, a->most) == rung(l, b->most))
-				return false;
+	for (int l = 0; l < N_LADDERS; l++) {
+		uint32_t r = rung(l, batch);
+
+		if (!e->n[l])
+			e->rung[l] = r;
+		e->n[l] += e->rung[l] == r ? 1 : -1;
 	}
+	e->most = batch > e->most ? batch : e->most;
+	e->least = !e->least || batch < e->least ? batch : e->least;
+}
+
+/* Is each rung one graph's? */
+static bool is_ladder(const struct map *execs, enum ladder l)
+{
+	for (const struct exec *a = map__oldest(execs, NULL); a; a = map__newer(execs, a, NULL))
+		for (const struct exec *b = map__newer(execs, a, NULL); b; b = map__newer(execs, b, NULL))
+			if (a->rung[l] == b->rung[l] && a->n[l] && b->n[l])
+				return false;
 	return true;
+}
+
+static bool fits_ladder(const struct summer *s, const struct gpu_process *p, enum ladder l)
+{
+	size_t n = 0, good = 0;
+
+	for (size_t i = 0; i < p->bursts.n; i++) {
+		const struct gpu_burst *b = &p->bursts.v[i];
+		const struct exec *e = b->n_graphs && b->step ? map__get(s->execs, b->exec) : NULL;
+		uint32_t batch = e ? batch_of(s->m, b->step - 1) : 0;
+
+		n += batch > 0;
+		good += batch && rung(l, batch) == e->rung[l];
+	}
+	return good * 100 >= n * FITS_PCT && is_ladder(s->execs, l);
 }
 
 /* The size of a graph is not told. It is at least the largest batch that it ran; if graphs run several sizes, and
  * all of them are such as engines capture, it is the next one of these. */
-static void find_sizes(const struct map *execs)
+static void find_sizes(const struct summer *s, const struct gpu_process *p)
 {
-	enum ladder l = N_LADDERS;
+	int l = N_LADDERS;
 	bool padded = false;
 
-	for (struct exec *e = map__oldest(execs, NULL); e; e = map__newer(execs, e, NULL)) {
+	for (struct exec *e = map__oldest(s->execs, NULL); e; e = map__newer(s->execs, e, NULL)) {
 		padded |= e->least < e->most;
 		e->size = e->most;
 	}
-	if (padded && map__len(execs) <= MAX_LADDER)
-		for (l = 0; l < N_LADDERS && !fits_ladder(execs, l);)
+	if (padded && map__len(s->execs) <= MAX_LADDER)
+		for (l = 0; l < N_LADDERS && !fits_ladder(s, p, l);)
 			l++;
-	for (struct exec *e = map__oldest(execs, NULL); e && l < N_LADDERS; e = map__newer(execs, e, NULL))
-		e->size = rung(l, e->most);
+	for (struct exec *e = map__oldest(s->execs, NULL); e && l < N_LADDERS; e = map__newer(s->execs, e, NULL))
+		e->size = e->rung[l];
 }
 
 static int learn_graphs(struct summer *s, const struct gpu_process *p)
@@ -128,21 +156,17 @@ static int learn_graphs(struct summer *s, const struct gpu_process *p)
 	for (size_t i = 0; i < p->bursts.n; i++) {
 		const struct gpu_burst *b = &p->bursts.v[i];
 		struct exec *e;
-		uint32_t batch;
 
 		s->has_graphs |= b->n_graphs > 0;
-		if (!b->n_graphs || !b->step)
+		if (!b->n_graphs || !b->step || !batch_of(s->m, b->step - 1))
 			continue;
-		batch = batch_of(s->m, b->step - 1);
 		e = map__put(s->execs, b->exec, NULL);
 		if (!e && !map__is_full(s->execs))
 			return -ENOMEM;
-		if (!e || !batch)
-			continue;
-		e->most = batch > e->most ? batch : e->most;
-		e->least = !e->least || batch < e->least ? batch : e->least;
+		if (e)
+			vote(e, batch_of(s->m, b->step - 1));
 	}
-	find_sizes(s->execs);
+	find_sizes(s, p);
 	return 0;
 }
 
