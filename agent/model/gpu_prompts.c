@@ -16,6 +16,7 @@ enum {
 	PART_PCT = 8,		/* of a step's prompt tokens, and less is noise */
 	MIN_PART = 4,		/* tokens */
 };
+#define ENOUGH 0.8		/* of what a step had left: lengths in time are not exact */
 
 struct waiting {		/* a request with a first token */
 	uint64_t since_ns;
@@ -67,7 +68,7 @@ static int list_waiting(struct prompts *p)
 
 /* Per step: how many prompts end there, and how many may have a part there. */
 struct load {
-	uint32_t ends, waits, only;	/* only: index + 1 of the one that ends */
+	uint32_t ends, waits;
 };
 
 /* Could this request have been scheduled for step i? */
@@ -133,27 +134,55 @@ static void fit_decodes(struct prompts *p, const struct load *loads, int by)
 	fit_end(&fit, &p->cost[by].base_ns, &p->cost[by].per_seq_ns);
 }
 
-/* Steps with one prompt that begins and ends there: the line through them. */
+/* Prompts that had their steps for themselves, from the first to the last: so many steps, tokens and ns. */
+static bool is_alone(const struct prompts *p, const struct load *loads, const struct waiting *w, int by,
+		     double *ret_steps, double *ret_ns)
+{
+	uint32_t i = first_chance(p->f, w);
+
+	*ret_steps = *ret_ns = 0;
+	if (!w->prompt || w->cut_before)
+		return false;
+	for (; i <= w->first; i++) {
+		const struct istep *s = &p->f->steps.v[i];
+
+		if (loads[i].waits != 1 || time_of(s, by) == GPU_UNKNOWN || (p->f->has_graphs && s->replayed))
+			return false;
+		*ret_steps += 1;
+		*ret_ns += (double)time_of(s, by) - p->cost[by].per_seq_ns * s->n_decode;
+	}
+	return true;
+}
+
+/* ns = steps * base + tokens * per_token */
 static void fit_prompts(struct prompts *p, const struct load *loads, int by)
 {
+	double n = 0, kk = 0, kx = 0, xx = 0, ky = 0, xy = 0, sx = 0, sy = 0, d;
 	struct cost *c = &p->cost[by];
-	struct line_fit fit = { 0 };
-	double base, slope;
 
-	for (size_t i = 0; i < p->f->steps.n; i++) {
-		const struct istep *s = &p->f->steps.v[i];
-		const struct waiting *w = loads[i].only ? &p->w.v[loads[i].only - 1] : NULL;
+	for (size_t i = 0; i < p->w.n; i++) {
+		double k, y, x = p->w.v[i].prompt;
 
-		if (time_of(s, by) == GPU_UNKNOWN || loads[i].ends != 1 || loads[i].waits != 1 || !w->prompt ||
-		    w->cut_before || first_chance(p->f, w) != i)
+		if (!is_alone(p, loads, &p->w.v[i], by, &k, &y))
 			continue;
-		fit_add(&fit, w->prompt, (double)time_of(s, by) - c->per_seq_ns * s->n_decode);
+		n++;
+		kk += k * k;
+		kx += k * x;
+		xx += x * x;
+		ky += k * y;
+		xy += x * y;
+		sx += x;
+		sy += y - c->base_ns * k;
 	}
-	if (!fit_end(&fit, &base, &slope) || slope <= 0)
+	if (n < MIN_SAMPLES)
 		return;
-	c->per_token_ns = slope;
-	if (c->base_ns <= 0)	/* decodes are replayed: only here is seen what a step costs at least */
-		c->base_ns = base;
+	d = kk * xx - kx * kx;
+	if (c->base_ns > 0) {
+		c->per_token_ns = sy / sx;
+	} else if (d > 0) {	/* decodes are replayed: only here is seen what a step costs at least */
+		c->base_ns = (ky * xx - xy * kx) / d;
+		c->per_token_ns = (xy * kk - ky * kx) / d;
+	}
 }
 
 /* How many tokens of prompts a step had, by its length; < 0: nothing to measure by. */
@@ -177,9 +206,14 @@ static int add_part(struct prompts *p, struct waiting *w, uint32_t at, uint32_t 
 	return imember_add(p->f, &(struct imember){ at, w->request, n_tokens, TL_PREFILL, at == w->first });
 }
 
-/* Who may have a part of its prompt in step i, and not the end: of those that wait the one whose first token
- * is nearest. NULL: nobody. */
-static struct waiting *who_waits(struct prompts *p, uint32_t i, size_t lo)
+static uint32_t rest_of(const struct waiting *w)
+{
+	return w->prompt > w->done ? w->prompt - w->done : 1;
+}
+
+/* Who had a part of its prompt in step i, and not the end: of those that wait and had more than `left` to compute the
+ * one whose first token is nearest, or who has most to compute. NULL: nobody. */
+static struct waiting *who_waits(struct prompts *p, uint32_t i, size_t lo, double left)
 {
 	const struct istep *s = &p->f->steps.v[i];
 	struct waiting *best = NULL;
@@ -187,16 +221,14 @@ static struct waiting *who_waits(struct prompts *p, uint32_t i, size_t lo)
 	for (size_t k = lo; k < p->w.n && p->w.v[k].since_ns < s->launch0_ns; k++) {
 		struct waiting *w = &p->w.v[k];
 
-		if (w->first > i && p->f->steps.v[w->first].segment == s->segment &&
-		    (!best || w->first < best->first))
+		if (w->first <= i || p->f->steps.v[w->first].segment != s->segment ||
+		    (w->prompt && rest_of(w) < left * ENOUGH))
+			continue;
+		if (!best || w->first < best->first ||
+		    (w->first == best->first && rest_of(w) > rest_of(best)))
 			best = w;
 	}
 	return best;
-}
-
-static uint32_t rest_of(const struct waiting *w)
-{
-	return w->prompt > w->done ? w->prompt - w->done : 1;
 }
 
 /* Prompts that end in step i, and a part of one that does not. lo: those before it have their first token. */
@@ -204,7 +236,7 @@ static int fill_step(struct prompts *p, uint32_t i, size_t lo, const struct load
 {
 	const struct istep *s = &p->f->steps.v[i];
 	double all = tokens_of(p, s), left = all;
-	struct waiting *cut = p->f->has_graphs && s->replayed ? NULL : who_waits(p, i, lo);
+	struct waiting *cut = NULL;
 	uint32_t n_open = 0;	/* that end here, and nobody knows how much was left of them */
 	int err = 0;
 
@@ -215,6 +247,8 @@ static int fill_step(struct prompts *p, uint32_t i, size_t lo, const struct load
 		if (w->first == i && w->prompt && !w->cut_before)
 			left -= rest_of(w);
 	}
+	if (!p->f->has_graphs || !s->replayed)
+		cut = who_waits(p, i, lo, n_open ? 0 : left);
 	for (size_t k = lo; k < p->w.n && p->w.v[k].since_ns < s->launch0_ns && !err; k++) {
 		struct waiting *w = &p->w.v[k];
 		bool open = !w->prompt || w->cut_before;
@@ -252,7 +286,6 @@ int gpu_infer_prompts(struct inferred *f)
 		for (; i <= w->first; i++)
 			loads[i].waits++;
 		loads[w->first].ends++;
-		loads[w->first].only = k + 1;
 	}
 	if (!err) {
 		for (int by = 0; by < 2; by++) {
