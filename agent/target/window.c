@@ -265,8 +265,8 @@ int window__tick(void)
 		err = judge(now);
 	if (err)
 		return err;
-	/* A flush that is not forced brings nothing while a device always has work that is not done: if
-	 * there were no records, the end of the window will tell. */
+	/* A flush that is not forced may bring nothing while a device always has work that is not done: the
+	 * end of the window will tell. */
 	return w->n_records >= max_records || now - w->begin_ns >= max_ms * 1000000 || is_silent(now);
 }
 
