@@ -241,14 +241,14 @@ static int read_listeners(struct look *l, pid_t pid, const char *name)
 /* Every client that connects anew is looked at: the tables in /proc are for other network namespaces. */
 static int find_listeners(struct look *l, pid_t pid)
 {
-	int n = sock_diag_reaches(pid) ? sock_diag_listening(&l->inodes.v) : -ENOENT, err;
+	struct listening *found = NULL;
+	int n = sock_diag_reaches(pid) ? sock_diag_listening(&found) : -ENOENT, err = 0;
 
-	if (n >= 0) {
-		l->inodes.n = l->inodes.cap = n;
-		return 0;
-	}
-	if (n == -ENOMEM)
-		return n;
+	for (int i = 0; i < n && !err; i++)
+		err = ADD(&l->inodes, found[i].inode, MAX_SOCKETS);
+	free(found);
+	if (n >= 0 || n == -ENOMEM)
+		return n < 0 ? n : err;
 	err = read_listeners(l, pid, "tcp");
 	return err ? err : read_listeners(l, pid, "tcp6");
 }

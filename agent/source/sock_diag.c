@@ -4,6 +4,7 @@
 #include "source/sock_diag.h"
 
 #include "base/vec.h"
+#include <arpa/inet.h>
 #include <errno.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
@@ -17,8 +18,8 @@
 
 enum { TCP_LISTEN = 10, MAX_SOCKETS = 1 << 20, ANSWER_BYTES = 32 << 10, MAX_WAIT_S = 1 };
 
-struct inodes {
-	VEC(uint64_t) v;
+struct answer {
+	VEC(struct listening) sockets;
 };
 
 bool sock_diag_reaches(uint32_t pid)
@@ -46,11 +47,11 @@ static int ask(int fd, uint8_t family)
 }
 
 /* 1: that was the last of it. */
-static int take(struct inodes *in, const struct nlmsghdr *h)
+static int take(struct answer *a, const struct nlmsghdr *h)
 {
 	const struct inet_diag_msg *d = NLMSG_DATA(h);
 	const struct nlmsgerr *e = NLMSG_DATA(h);
-	uint64_t *at;
+	struct listening *at;
 
 	if (h->nlmsg_type == NLMSG_DONE)
 		return 1;
@@ -58,14 +59,14 @@ static int take(struct inodes *in, const struct nlmsghdr *h)
 		return h->nlmsg_len >= NLMSG_LENGTH(sizeof(*e)) && e->error < 0 ? e->error : -EPROTO;
 	if (h->nlmsg_type != SOCK_DIAG_BY_FAMILY || h->nlmsg_len < NLMSG_LENGTH(sizeof(*d)))
 		return 0;
-	at = vec_push(&in->v, MAX_SOCKETS);
+	at = vec_push(&a->sockets, MAX_SOCKETS);
 	if (!at)
 		return -ENOMEM;
-	*at = d->idiag_inode;
+	*at = (struct listening){ d->idiag_inode, ntohs(d->id.idiag_sport) };
 	return 0;
 }
 
-static int read_answer(int fd, struct inodes *in)
+static int read_answer(int fd, struct answer *a)
 {
 	_Alignas(struct nlmsghdr) char buf[ANSWER_BYTES];
 	ssize_t n;
@@ -78,16 +79,16 @@ static int read_answer(int fd, struct inodes *in)
 		if (n <= 0)
 			return n < 0 ? -errno : -EPROTO;
 		for (struct nlmsghdr *h = (void *)buf; !err && NLMSG_OK(h, (size_t)n); h = NLMSG_NEXT(h, n))
-			err = take(in, h);
+			err = take(a, h);
 	}
 	return err < 0 ? err : 0;
 }
 
-int sock_diag_listening(uint64_t **ret)
+int sock_diag_listening(struct listening **ret)
 {
 	static const uint8_t families[] = { AF_INET, AF_INET6 };
 	const struct timeval wait = { .tv_sec = MAX_WAIT_S };
-	struct inodes in = { 0 };
+	struct answer a = { 0 };
 	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG), err;
 
 	if (fd < 0)
@@ -95,13 +96,13 @@ int sock_diag_listening(uint64_t **ret)
 	err = setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)) ? -errno : 0;
 	for (size_t i = 0; i < sizeof(families) && !err; i++) {
 		err = ask(fd, families[i]);
-		err = err ? err : read_answer(fd, &in);
+		err = err ? err : read_answer(fd, &a);
 	}
 	close(fd);
 	if (err) {
-		vec_free(&in.v);
+		vec_free(&a.sockets);
 		return err;
 	}
-	*ret = in.v.v;
-	return (int)in.v.n;
+	*ret = a.sockets.v;
+	return (int)a.sockets.n;
 }

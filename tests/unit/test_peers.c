@@ -139,43 +139,44 @@ static uint64_t inode_of(int fd)
 	return st.st_ino;
 }
 
-static bool is_among(const uint64_t *inodes, int n, uint64_t inode)
+/* Its port; 0: it is not among them. */
+static uint16_t port_among(const struct listening *v, int n, uint64_t inode)
 {
 	for (int i = 0; i < n; i++)
-		if (inodes[i] == inode)
-			return true;
-	return false;
+		if (v[i].inode == inode)
+			return v[i].port;
+	return 0;
 }
 
 static void test_listening__is_asked_of_the_kernel(void **state)
 {
 	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6, .sin6_addr = in6addr_any };
 	int fd6 = socket(AF_INET6, SOCK_STREAM, 0), fd, user, n;
-	uint64_t *inodes = NULL;
+	struct listening *v = NULL;
 	uint16_t port;
 
 	(void)state;
 	fd = listen_on(&port);
 	user = connect_to(port);
 	assert_true(user >= 0);
-	n = sock_diag_listening(&inodes);
+	n = sock_diag_listening(&v);
 	if (n == -EPROTONOSUPPORT || n == -ENOENT)
 		skip();		/* a kernel without inet_diag */
 	assert_true(n > 0);
-	assert_true(is_among(inodes, n, inode_of(fd)));
-	assert_false(is_among(inodes, n, inode_of(user)));
-	free(inodes);
+	assert_int_equal(port_among(v, n, inode_of(fd)), port);
+	assert_int_equal(port_among(v, n, inode_of(user)), 0);
+	free(v);
 	if (fd6 >= 0 && !bind(fd6, (void *)&a6, sizeof(a6)) && !listen(fd6, 1)) {
-		n = sock_diag_listening(&inodes);
-		assert_true(n > 0 && is_among(inodes, n, inode_of(fd6)));
-		free(inodes);
+		n = sock_diag_listening(&v);
+		assert_true(n > 0 && port_among(v, n, inode_of(fd6)));
+		free(v);
 	}
 	close(fd6);
 	close(user);
 	close(fd);
-	n = sock_diag_listening(&inodes);
+	n = sock_diag_listening(&v);
 	assert_true(n >= 0);
-	free(inodes);
+	free(v);
 }
 
 /* In another network namespace than ours: its own table says it. */
