@@ -51,11 +51,12 @@ static int add_window(struct gpu_process *p, uint64_t t0_ns)
 /* A window tells its clock twice a second; a pause of that, and another one has begun. */
 static int find_windows(struct gpu_process *p, const struct evidence *ev)
 {
+	bool any = p->spans.n > 0;
 	uint64_t last = 0;
 
-	if (!p->spans.n && !p->launches.n)
-		return 0;
-	for (size_t i = 0; i < ev->clocks.n; i++) {
+	for (size_t i = 0; i < p->launches.n && !any; i++)
+		any = p->launches.v[i].corr != 0;
+	for (size_t i = 0; i < ev->clocks.n && any; i++) {
 		const struct tl_clock *k = &ev->clocks.v[i];
 
 		struct gpu_window *w;
@@ -74,7 +75,7 @@ static int find_windows(struct gpu_process *p, const struct evidence *ev)
 		w->clock0_ns = last < w->clock0_ns ? last : w->clock0_ns;
 		w->clock1_ns = last;
 	}
-	return last || !p->spans.n ? 0 : add_window(p, 0);
+	return last || !any ? 0 : add_window(p, 0);
 }
 
 /* A window is known by its clocks and by what came in it. */
