@@ -12,6 +12,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 enum {
 	BLOCK = 64,			/* tokens of a struct llama_batch that are read at once */
+	BLOCKS_PART = 32,
 	MAX_BLOCKS = 1024,
 	STEP_HEAD = sizeof(struct tl_raw_llama_step) - TL_LLAMA_MAX_RUNS * sizeof(struct tl_llama_run),
 	MAX_TASKS_PER_POST = 64,
@@ -185,7 +186,7 @@ int BPF_KPROBE(batch_output, void *batch, __u32 idx, bool wanted)
 	struct cell *c = this_cell();
 	struct work *w;
 	__u64 start;
-	__u32 end;
+	__u32 end, n;
 
 	if (!c || !wanted)
 		return 0;
@@ -195,12 +196,15 @@ int BPF_KPROBE(batch_output, void *batch, __u32 idx, bool wanted)
 		return 0;
 	ev = batch_of(w, batch);
 	end = ev->n_tokens;
-	for (int i = TL_LLAMA_MAX_RUNS - 1; i >= 0; i--) {
-		if (i >= ev->n_runs)
-			continue;
-		end -= ev->runs[i].n_tokens;
+	n = ev->n_runs;
+	for (int i = 0; i < TL_LLAMA_MAX_RUNS; i++) {
+		n--;
+		barrier_var(n);		/* else two numbers are made of it, and the bound is on one */
+		if (n >= TL_LLAMA_MAX_RUNS)
+			break;
+		end -= ev->runs[n].n_tokens;
 		if (idx >= end) {
-			ev->runs[i].n_out++;
+			ev->runs[n].n_out++;
 			break;
 		}
 	}
@@ -260,6 +264,15 @@ __noinline int take_block(struct work *s, struct llama_batch *b, __u32 first)
 	return 0;
 }
 
+/* Loops in loops of global functions: the verifier walks each once. */
+__noinline int take_blocks(struct work *w, struct llama_batch *b, __u32 first)
+{
+	for (int i = 0; i < BLOCKS_PART; i++)
+		if (take_block(w, b, first + i * BLOCK))
+			return -1;
+	return 0;
+}
+
 /* ---- steps ---- */
 
 /* False for a call inside a call, of which the outer one counts. A step whose return was missed (an
@@ -314,8 +327,8 @@ int BPF_KPROBE(step_decode, void *llama)
 		return 0;
 	bpf_probe_read_user(&b, sizeof(b), (void *)(PT_REGS_SP(ctx) + 8));
 	ev->hdr.flags = ev->n_tokens = ev->n_runs = 0;
-	for (int i = 0; i < MAX_BLOCKS; i++) {
-		if (take_block(w, &b, i * BLOCK))
+	for (int i = 0; i < MAX_BLOCKS; i += BLOCKS_PART) {
+		if (take_blocks(w, &b, i * BLOCK))
 			break;
 	}
 	if (b.n_tokens > MAX_BLOCKS * BLOCK) {
@@ -413,26 +426,36 @@ static __always_inline __u32 learn_task_size(__u64 bytes)
 	return size;
 }
 
+__noinline int send_post(__u64 at, __u64 now)
+{
+	struct cell *c = this_cell();
+	struct server_task t;
+
+	if (!c || bpf_probe_read_user(&t, sizeof(t), (void *)at))
+		return -1;
+	if (t.id >= 0)
+		send_task(c, now, TL_TASK_POST, t.id, -1, t.id_parent);
+	else
+		send_task(c, now, TL_TASK_CANCEL, t.id_target, -1, -1);
+	return 0;
+}
+
 /* server_queue::post(std::vector<server_task> &&, bool front): a request's tasks, or a cancel. */
 SEC("?uprobe")
 int BPF_KPROBE(task_post, void *queue, void *tasks)
 {
 	__u64 now = bpf_ktime_get_ns(), range[2] = {}, at;
 	struct cell *c = this_cell();
-	struct server_task t;
 	__u32 size;
 
-	if (!c || bpf_probe_read_user(range, sizeof(range), tasks) || range[1] < range[0] + sizeof(t))
+	if (!c || bpf_probe_read_user(range, sizeof(range), tasks) ||
+	    range[1] < range[0] + sizeof(struct server_task))
 		return 0;
 	size = learn_task_size(range[1] - range[0]);
 	at = range[0];
 	for (int i = 0; i < MAX_TASKS_PER_POST; i++) {
-		if (at + sizeof(t) > range[1] || bpf_probe_read_user(&t, sizeof(t), (void *)at))
+		if (at + sizeof(struct server_task) > range[1] || send_post(at, now))
 			break;
-		if (t.id >= 0)
-			send_task(c, now, TL_TASK_POST, t.id, -1, t.id_parent);
-		else
-			send_task(c, now, TL_TASK_CANCEL, t.id_target, -1, -1);
 		at += size;
 	}
 	count_hit(c, now);

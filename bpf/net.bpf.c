@@ -18,8 +18,8 @@ const volatile __u32 whole_bytes = 5120;	/* head + tail at least: kept of a call
 #define KEEP whole_bytes	/* read anew at each use: verifiers before 5.16 forget the
 					 * bounds of 32-bit values that were on the stack */
 
-enum { MAX_IOV = 1024 };	/* IOV_MAX of the kernel */
-enum { STREAM_LOOK = 2048 };	/* bytes of a large write in which signs of a stream are looked for */
+enum { MAX_IOV = 1024, IOV_PART = 32 };	/* IOV_MAX of the kernel */
+enum { STREAM_LOOK = 2048, LOOK_PART = 64 };	/* bytes of a large write in which signs of a stream are looked for */
 enum { SENDS_MORE = 0x8000 };	/* MSG_MORE, a name that libzmq uses as well */
 
 struct scratch {
@@ -169,20 +169,35 @@ __noinline int copy_piece(__u64 base, __u32 pos, __u32 len, __u32 total)
 	return 0;
 }
 
-__noinline int copy_iov(__u64 iov, __u64 n_iov, __u32 total)
+/* From `pos` of the total on. Returns how far it came; total also where nothing more can be had. */
+__noinline int copy_iov_part(__u64 iov, __u64 n_iov, __u32 pos, __u32 total)
 {
 	struct user_iovec v;
-	__u32 pos = 0, len;
+	__u32 len;
 
-	for (int i = 0; i < MAX_IOV; i++) {
+	for (int i = 0; i < IOV_PART; i++) {
 		if (i >= n_iov || pos >= total)
-			return 0;
+			return total;
 		if (bpf_probe_read_user(&v, sizeof(v), (void *)(iov + i * sizeof(v))))
-			return 0;
+			return total;
 		len = v.len < total - pos ? v.len : total - pos;
 		if (copy_piece(v.base, pos, len, total))
-			return 0;
+			return total;
 		pos += len;
+	}
+	return pos;
+}
+
+/* Loops in loops of global functions: the verifier walks each once, not the product, which is most of the
+ * time that an attach takes. */
+__noinline int copy_iov(__u64 iov, __u64 n_iov, __u32 total)
+{
+	__u32 pos = 0;
+
+	for (int i = 0; i < MAX_IOV; i += IOV_PART) {
+		if (i >= n_iov || pos >= total)
+			return 0;
+		pos = copy_iov_part(iov + i * sizeof(struct user_iovec), n_iov - i, pos, total);
 	}
 	return 0;
 }
@@ -237,9 +252,7 @@ static __always_inline struct io io_of_call(struct pt_regs *regs, __u32 nr)
 	return io;
 }
 
-/* Is what was kept so far of an event stream? Then all of the write is wanted: each event of it counts, and
- * one that comes in large writes (a proxy, a compressor, a slow reader) has many in one. */
-__noinline int is_stream(__u32 len)
+__noinline int is_stream_part(__u32 from, __u32 len)
 {
 	const __u64 data = 0x203a617461640a, /* "\ndata: " */ seven = 0xffffffffffffff;
 	const __u64 type = 0x657274732d746e65; /* "ent-stre", of text/event-stream */
@@ -247,15 +260,25 @@ __noinline int is_stream(__u32 len)
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &cpu);
 	__u64 at;
 
-	if (!s)
+	if (!s || from > STREAM_LOOK)
 		return 0;
-	for (__u32 i = 0; i < STREAM_LOOK; i++) {
-		if (i + 8 > len)
+	for (int i = 0; i < LOOK_PART; i++) {
+		if (from + i + 8 > len)
 			break;
-		at = *(__u64 *)(s->ev.data + i);
+		at = *(__u64 *)(s->ev.data + from + i);
 		if ((at & seven) == data || at == type)
 			return 1;
 	}
+	return 0;
+}
+
+/* Is what was kept so far of an event stream? Then all of the write is wanted: each event of it counts, and
+ * one that comes in large writes (a proxy, a compressor, a slow reader) has many in one. */
+__noinline int is_stream(__u32 len)
+{
+	for (__u32 i = 0; i < STREAM_LOOK && i < len; i += LOOK_PART)
+		if (is_stream_part(i, len))
+			return 1;
 	return 0;
 }
 
@@ -297,28 +320,18 @@ static __always_inline void add_tcp_wire(const struct sock_id *id)
 	has_tcp_wires = 1;
 }
 
-/* A write of a target returned: does TCP hold what was written, or had it no room? */
-static __always_inline void tell_written(const struct run *run, const struct sock_id *id, int fd, __u32 end,
-					 __u64 since_ns, __u16 room, bool more)
-{
-	struct written w = {
-		.ev = {
-			.hdr = hdr_of(run, sizeof(w.ev), TL_RAW_TCP, since_ns ? since_ns : run->now),
-			.sock = id->ino,
-			.since_ns = since_ns,
-			.seq = end,
-			.fd = fd,
-			.local_port = id->local_port,
-			.peer_port = id->peer_port,
-		},
-		.sk = (__u64)id->sk,
-		.end_ns = run->now,
-		.room = room,
-		.more = more,
-	};
-
-	held_wrote(&w);
-}
+/* A call that moved bytes, or could not. */
+struct call {
+	struct run run;
+	struct sock_id id;
+	struct io io;
+	__u64 since_ns;		/* 0: not known */
+	__s32 fd;
+	__u32 total;
+	__u16 room;		/* enum tl_tcp_room */
+	bool out, wire;
+	__u32 pos;		/* of the stream, behind what was written */
+};
 
 static __always_inline void copy_call(struct scratch *s, const struct io *io, __u32 total)
 {
@@ -330,21 +343,34 @@ static __always_inline void copy_call(struct scratch *s, const struct io *io, __
 		s->head = total;
 }
 
-static __always_inline void send_net(const struct run *run, const struct sock_id *id, const struct io *io,
-				     int fd, __u32 total, __u64 since_ns, bool out, bool wire, __u16 room)
+/* A global function, too: many ways lead here. Of what it is handed no pointer is one any more. Returns 1 if
+ * it was a write that is not over: held_wrote() is not called here, as all that call each other have 512
+ * bytes of stack together. */
+__noinline int send_net(struct call *call)
 {
-	__u32 cpu = bpf_get_smp_processor_id(), n;
+	__u32 cpu = bpf_get_smp_processor_id(), n, total;
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &cpu);
+	struct cell *cell = this_cell();
+	const struct sock_id *id;
+	const struct run *run;
+	__u64 since_ns;
+	bool out, wire;
 
-	if (!s)
-		return;
+	if (!call || !s || !cell)
+		return 0;
+	run = &call->run;
+	id = &call->id;
+	total = call->total;
+	since_ns = call->since_ns;
+	out = call->out;
+	wire = call->wire;
 	s->head = s->tail = 0;
 	s->max_head = wire ? whole_bytes - tail_bytes : head_bytes;
 	s->ev = (struct tl_raw_net){
 		.hdr = hdr_of(run, 0, TL_RAW_NET, out && since_ns ? since_ns : run->now),
 		.sock = id->ino,
 		.dur_ns = since_ns ? run->now - since_ns : 0,
-		.fd = fd,
+		.fd = call->fd,
 		.total = total,
 		.dir = out ? TL_OUT : TL_IN,
 		.family = id->family,
@@ -354,17 +380,17 @@ static __always_inline void send_net(const struct run *run, const struct sock_id
 	if (out && !since_ns)
 		s->ev.hdr.flags = TL_F_JOINED;
 	set_stream_pos(&s->ev, id, out);
-	copy_call(s, io, total);
+	copy_call(s, &call->io, total);
 	if (out && !wire && total > s->max_head + tail_bytes && is_stream(s->head)) {
 		s->head = s->tail = 0;
 		s->max_head = whole_bytes - tail_bytes;
-		copy_call(s, io, total);
+		copy_call(s, &call->io, total);
 	}
 
 	if (out && !wire && run->mode != TL_TARGET_ALL && is_greeting(s)) {
 		add_tcp_wire(id);
 		if (run->mode == TL_TARGET_HTTP)
-			return;
+			return 0;
 	}
 	/* A tail is one only if its end was reached. */
 	if (s->tail != total - cut_of(total, s->max_head, tail_bytes).tail_start)
@@ -373,25 +399,51 @@ static __always_inline void send_net(const struct run *run, const struct sock_id
 	s->ev.tail = s->tail;
 	n = s->head + s->tail;
 	if (n > KEEP)
-		return;
+		return 0;
 	__builtin_memset(s->ev.data + n, 0, 8);
 	n = (sizeof(s->ev) + n + 7) & ~7u;
 	s->ev.hdr.size = n;
 	if (n > sizeof(s->ev) + KEEP + 7)
-		return;
-	send_event(run->cell, &s->ev.hdr, n);
-	if (out && !wire && s->ev.hdr.flags & TL_NET_POS && (room || held_any(id->sk, s->ev.stream_pos)))
-		tell_written(run, id, fd, s->ev.stream_pos, since_ns, room, io->more);
+		return 0;
+	send_event(cell, &s->ev.hdr, n);
+	call->pos = s->ev.stream_pos;
+	return out && !wire && s->ev.hdr.flags & TL_NET_POS && (call->room || held_any(id->sk, call->pos));
 }
 
-/* A write that took nothing. */
-static __always_inline void tell_refused(const struct run *run, const struct sock_id *id, int fd, __u64 since_ns)
+/* A write that took nothing: did it find no room? */
+static __always_inline bool is_refused(struct call *call)
 {
-	struct sock *sk = id->sk;
+	struct sock *sk = call->id.sk;
 	struct tcp_sock *tcp = (void *)sk;
 
-	if (id->full && id->family != AF_UNIX && BPF_CORE_READ(sk, sk_protocol) == IPPROTO_TCP)
-		tell_written(run, id, fd, BPF_CORE_READ(tcp, write_seq), since_ns, TL_ROOM_SHORT, false);
+	if (!call->id.full || call->id.family == AF_UNIX || BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
+		return false;
+	call->pos = BPF_CORE_READ(tcp, write_seq);
+	call->room = TL_ROOM_SHORT;
+	return true;
+}
+
+/* A write of a target returned, and TCP holds what was written, or had no room for it. */
+static __always_inline void tell_written(const struct call *call)
+{
+	struct written w = {
+		.ev = {
+			.hdr = hdr_of(&call->run, sizeof(w.ev), TL_RAW_TCP,
+				      call->since_ns ? call->since_ns : call->run.now),
+			.sock = call->id.ino,
+			.since_ns = call->since_ns,
+			.seq = call->pos,
+			.fd = call->fd,
+			.local_port = call->id.local_port,
+			.peer_port = call->id.peer_port,
+		},
+		.sk = (__u64)call->id.sk,
+		.end_ns = call->run.now,
+		.room = call->room,
+		.more = call->io.more,
+	};
+
+	held_wrote(&w);
 }
 
 static __always_inline __u64 n_slept(void)
@@ -408,56 +460,56 @@ static __always_inline struct entry *entry_of(const struct run *run)
 	return bpf_map_lookup_elem(&entries, &at);
 }
 
-static __always_inline void io_done(const struct run *run, struct pt_regs *regs, __u32 nr, long ret)
+static __always_inline void io_done(struct call *call, struct pt_regs *regs, __u32 nr, long ret)
 {
-	bool out = nr < 64 && NR_SENDS >> nr & 1;
-	int fd = SYS_ARG1(regs);
+	bool out = nr < 64 && NR_SENDS >> nr & 1, tells;
+	struct run *run = &call->run;
 	struct entry *entry = entry_of(run);
-	__u64 since_ns = 0, sk = 0;
-	__u16 room = 0;
-	struct sock_id id;
-	struct io io;
-	bool wire;
+	__u64 sk = 0;
 
+	call->fd = SYS_ARG1(regs);
 	if (entry && entry->id == run->id) {
-		since_ns = entry->ns;
+		call->since_ns = entry->ns;
 		sk = entry->sk;
 		/* A send that sleeps for long waits for room: there is nothing else that it waits for so long. */
-		if (out && run->now - since_ns > MIN_WAIT_NS && entry->n_slept != n_slept())
-			room = TL_ROOM_WAITED;
+		if (out && run->now - call->since_ns > MIN_WAIT_NS && entry->n_slept != n_slept())
+			call->room = TL_ROOM_WAITED;
 		entry->id = 0;
 	}
 	if (ret < 0 && ret != -EPIPE && ret != -ECONNRESET && !(out && ret == -EAGAIN))
 		return;
-	if (!sock_of_fd(fd, &id))
+	if (!sock_of_fd(call->fd, &call->id))
 		return;
-	wire = is_wire(run, &id);
-	if (run->mode == TL_TARGET_HTTP && wire)
+	call->wire = is_wire(run, &call->id);
+	if (run->mode == TL_TARGET_HTTP && call->wire)
 		return;
 	if (ret == -EAGAIN) {
-		tell_refused(run, &id, fd, since_ns);
+		tells = is_refused(call);
+	} else if (ret < 0) {
+		send_sock(run, &call->id, call->fd, TL_SOCK_RESET, 0);
 		return;
+	} else {
+		call->io = io_of_call(regs, nr);
+		if (ret == 0) {
+			/* also when only peeking: that is how servers notice that a client left */
+			if (!out && !call->io.empty && !(call->io.flags & MSG_ERRQUEUE))
+				send_sock(run, &call->id, call->fd, TL_SOCK_EOF, 0);
+			return;
+		}
+		if (call->io.flags & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB))
+			return;		/* not taken from the stream */
+		if (call->io.flags & MSG_TRUNC)
+			call->io = (struct io){};	/* taken, but not copied */
+		if (sk != (out ? 0 : (__u64)call->id.sk))
+			call->since_ns = 0;	/* left behind by another call */
+		if (call->id.full)
+			call->room = TL_ROOM_SHORT;
+		call->total = ret;
+		call->out = out;
+		tells = send_net(call);
 	}
-	if (ret < 0) {
-		send_sock(run, &id, fd, TL_SOCK_RESET, 0);
-		return;
-	}
-	io = io_of_call(regs, nr);
-	if (ret == 0) {
-		/* also when only peeking: that is how servers notice that a client left */
-		if (!out && !io.empty && !(io.flags & MSG_ERRQUEUE))
-			send_sock(run, &id, fd, TL_SOCK_EOF, 0);
-		return;
-	}
-	if (io.flags & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB))
-		return;		/* not taken from the stream */
-	if (io.flags & MSG_TRUNC)
-		io = (struct io){};	/* taken, but not copied */
-	if (sk != (out ? 0 : (__u64)id.sk))
-		since_ns = 0;	/* left behind by another call */
-	if (id.full)
-		room = TL_ROOM_SHORT;
-	send_net(run, &id, &io, fd, ret, since_ns, out, wire, room);
+	if (tells)
+		tell_written(call);
 }
 
 /* ---- programs ---- */
@@ -465,7 +517,7 @@ static __always_inline void io_done(const struct run *run, struct pt_regs *regs,
 static __always_inline void call_entered(const struct run *run, struct pt_regs *regs, __u64 nr)
 {
 	struct entry *entry;
-	struct sock_id id;
+	struct sock_id id = {};
 	int fd;
 
 	if (NR_SENDS >> (nr & 63) & 1) {
@@ -483,20 +535,20 @@ static __always_inline void call_entered(const struct run *run, struct pt_regs *
 		send_sock(run, &id, fd, TL_SOCK_SHUTDOWN, SYS_ARG2(regs));
 }
 
-static __always_inline void call_returned(const struct run *run, struct pt_regs *regs, __u64 nr, long ret)
+static __always_inline void call_returned(struct call *call, struct pt_regs *regs, __u64 nr, long ret)
 {
-	struct sock_id id;
+	struct run *run = &call->run;
 	struct tl_hdr hdr;
 
 	switch (nr) {
 	case NR_ACCEPT:
 	case NR_ACCEPT4:
-		if (ret >= 0 && sock_of_fd(ret, &id))
-			send_sock(run, &id, ret, TL_SOCK_ACCEPT, 0);
+		if (ret >= 0 && sock_of_fd(ret, &call->id))
+			send_sock(run, &call->id, ret, TL_SOCK_ACCEPT, 0);
 		break;
 	case NR_CONNECT:
-		if ((ret == 0 || ret == -EINPROGRESS) && sock_of_fd(SYS_ARG1(regs), &id))
-			send_sock(run, &id, SYS_ARG1(regs), TL_SOCK_CONNECT, 0);
+		if ((ret == 0 || ret == -EINPROGRESS) && sock_of_fd(SYS_ARG1(regs), &call->id))
+			send_sock(run, &call->id, SYS_ARG1(regs), TL_SOCK_CONNECT, 0);
 		break;
 	case NR_IO_URING_SETUP:
 		hdr = hdr_of(run, sizeof(hdr), TL_RAW_IO_URING, run->now);
@@ -504,7 +556,7 @@ static __always_inline void call_returned(const struct run *run, struct pt_regs 
 			send_event(run->cell, &hdr, sizeof(hdr));
 		break;
 	default:
-		io_done(run, regs, nr, ret);
+		io_done(call, regs, nr, ret);
 	}
 }
 
@@ -532,23 +584,25 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 SEC("?tp_btf/sys_exit")
 int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 {
-	__u64 nr = SYS_NR(regs);
-	struct run run;
+	__u64 nr = SYS_NR(regs), id, now;
+	struct call call;
+	struct cell *cell;
 	__u32 *mode;
 
 	if (!NR_WANT_EXIT(nr))
 		return 0;
-	run.id = bpf_get_current_pid_tgid();
-	mode = target_of(run.id >> 32);
+	id = bpf_get_current_pid_tgid();
+	mode = target_of(id >> 32);
 	if (!mode || *mode == TL_TARGET_QUIET || !REGS_64BIT(regs))
 		return 0;
-	run.mode = *mode;
-	run.cell = this_cell();
-	if (!run.cell)
+	cell = this_cell();
+	if (!cell)
 		return 0;
-	run.now = bpf_ktime_get_ns();
-	call_returned(&run, regs, nr, ret);
-	count_run(run.cell, run.now);
+	now = bpf_ktime_get_ns();
+	__builtin_memset(&call, 0, sizeof(call));
+	call.run = (struct run){ .id = id, .now = now, .cell = cell, .mode = *mode };
+	call_returned(&call, regs, nr, ret);
+	count_run(cell, now);
 	return 0;
 }
 

@@ -14,6 +14,7 @@ struct sock_id {
 	__u16 local_port, peer_port;
 	__u8 family, state;
 	bool full;		/* a write found no room, and there is still none */
+	__u8 pad;
 	__u8 peer_addr[16];
 };
 
@@ -24,8 +25,9 @@ struct sock_id {
 #define FIELD(buf, type, field) \
 	(*(typeof(((type *)0)->field) *)((buf) + bpf_core_field_offset(type, field)))
 
-/* False unless fd is a stream socket of a family we follow. */
-static __always_inline bool sock_of_fd(int fd, struct sock_id *ret)
+/* False unless fd is a stream socket of a family we follow. A global function, which the verifier looks at
+ * once per program: to check what is read of a task takes it long. */
+__noinline int sock_of_fd(int fd, struct sock_id *ret)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u64 buf[16] = {};
@@ -33,6 +35,8 @@ static __always_inline bool sock_of_fd(int fd, struct sock_id *ret)
 	struct sock *sk;
 	void *b = buf;
 
+	if (!ret)
+		return false;
 	READ_UP_TO(b, task->files->fdt, struct fdtable, fd);
 	if ((__u32)fd >= FIELD(b, struct fdtable, max_fds))
 		return false;

@@ -34,8 +34,8 @@ struct tl_ring {		/* at the start of the memfd; all counters only grow */
 
 	/* the agent writes */
 	__u64 tail __attribute__((aligned(64)));
-	__u64 heartbeat_ns;	/* CLOCK_MONOTONIC, at least twice a second: after 2 s without it the library
-				 * behaves as if TL_ORDER_LEAVE had come */
+	__u64 heartbeat_ns;	/* CLOCK_MONOTONIC, at least twice a second: after 1.5 s without it the
+				 * library behaves as if TL_ORDER_LEAVE had come */
 	__u32 order;		/* low byte: enum tl_ring_order. Upper bits: a number of the agent's choice; a window
 				 * that closed by itself opens again when any bit of this changes */
 	__u32 max_records;	/* of one window; 0: 200,000 */

@@ -130,6 +130,10 @@ class Simserve(Target):
 		return []
 
 
+def share(n, of):
+	return f"{n} of {of}" + (f" ({100 * n / of:.2f} %)" if of else "")
+
+
 def tpot(steps, begin, end):
 	"""From one step's end to the next one's, ms: the median, and the longest."""
 	gaps = [(b["t1"] - a["t1"]) / 1e6 for a, b in zip(steps, steps[1:])
@@ -143,7 +147,6 @@ class Recording:
 		self.said, self.launches, self.spans, self.names, self.health = said, [], [], {}, []
 		self.begin = self.end = None
 		p = subprocess.run([tokenlag, "events", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-		self.opens = p.returncode == 0
 		for line in p.stdout.splitlines():
 			e = json.loads(line)
 			kind = e["kind"]
@@ -161,8 +164,10 @@ class Recording:
 				self.health.append(e)
 		self.spans.sort(key=lambda e: e["ts_ns"])
 		self.launches.sort(key=lambda e: e["ts_ns"])
-		self.windows = []	# when launches were told: [from, to], with a pause between two
+		self.windows = []	# when CUPTI told launches: [from, to], with a pause between two
 		for e in self.launches:
+			if not e["corr"]:	# told by a probe
+				continue
 			if not self.windows or e["ts_ns"] - self.windows[-1][1] > WINDOW_GAP_NS:
 				self.windows.append([e["ts_ns"], e["ts_ns"]])
 			self.windows[-1][1] = e["ts_ns"]
@@ -181,3 +186,14 @@ class Recording:
 
 	def total(self, key):
 		return sum(e.get(key, 0) for e in self.health)
+
+	def governed(self):
+		"""What the governor gave up, and why."""
+		return re.findall(r"GPU: (\w+ -> \w+: .*)", self.said)
+
+
+def report_steps(tokenlag, path, begin):
+	"""When the steps that `tokenlag report` makes of launches were launched."""
+	p = subprocess.run([tokenlag, "report", "--json", path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+	steps = json.loads(p.stdout)["steps"] if p.returncode == 0 else []
+	return [begin + int(s["t_launch_ms"] * 1e6) for s in steps if s.get("launches")]

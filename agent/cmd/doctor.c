@@ -319,6 +319,8 @@ static int examine(struct doctor *d)
 	if (!err)
 		err = doctor_user(&d->user);
 	if (!err && d->pid)
+		err = doctor_gpu(d->pid, &d->gpu);
+	if (!err && d->pid)
 		err = ask_target(d);
 	else if (!err)
 		err = ask_host(d);
@@ -389,6 +391,7 @@ int cmd_doctor(int argc, char **argv)
 	discovery__free(&d.found);
 	free(d.engine_t1);
 	vec_free(&d.server);
+	vec_free(&d.gpu);
 	vec_free(&d.kernel);
 	vec_free(&d.user);
 	return err || !d.t0 ? CMD_FAILED : CMD_OK;

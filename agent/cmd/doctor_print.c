@@ -191,6 +191,8 @@ static int print_text(const struct doctor *d)
 		snprintf(title, sizeof(title), "server, pid %u", d->target.server);
 		print_checks(&p, title, &d->server);
 	}
+	if (d->gpu.n)
+		print_checks(&p, "GPU", &d->gpu);
 	print_checks(&p, "kernel", &d->kernel);
 	print_checks(&p, "user", &d->user);
 	printf("\nprobes\n");
@@ -283,6 +285,7 @@ static int print_json(const struct doctor *d)
 	text_or_null(&w, "verdict", d->verdict);
 	tiers_json(&w, d->t0, d->t1);
 	checks_json(&w, "server", &d->server);
+	checks_json(&w, "gpu", &d->gpu);
 	checks_json(&w, "kernel", &d->kernel);
 	checks_json(&w, "user", &d->user);
 	jsonw__key(&w, "probes");

@@ -28,7 +28,7 @@ struct record_opts {
 	enum tl_gpu_level gpu;
 	uint32_t gpu_budget_ppm;
 	uint64_t head_bytes, tail_bytes, ring_bytes;
-	bool json, raw, force, no_proxies;
+	bool json, raw, force, no_proxies, gpu_asked;
 };
 
 struct recording {
@@ -128,6 +128,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'g':
 		o->gpu = parse_gpu(state, arg);
+		o->gpu_asked = true;
 		return 0;
 	case 'G':
 		o->gpu_budget_ppm = parse_budget(state, arg);
@@ -148,6 +149,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'r':
 		o->raw = true;
+		return 0;
+	case ARGP_KEY_END:
+		if (o->gpu_asked && o->gpu && !(o->tiers & TL_T1))
+			argp_error(state, "--tier 0 allows no --gpu: it needs probes in processes");
 		return 0;
 	case ARGP_KEY_ARG:
 		argp_error(state, "unexpected '%s'; did you mean -p %s or -o %s?", arg, arg, arg);
@@ -351,8 +356,8 @@ int cmd_record(int argc, char **argv)
 {
 	static const struct argp_child children[] = { { &log_argp, 0, "Messages:", -1 }, { 0 } };
 	static const struct argp argp = { options, parse, "",
-		"Capture running LLM servers to a recording. Nothing in them is changed or restarted; the "
-		"recording holds ids, times and counts, never text.\v"
+		"Capture running LLM servers to a recording. Nothing in them is changed or restarted (--gpu graph "
+		"and kernels bring a library into them); the recording holds ids, times and counts, never text.\v"
 		"Example: 30 seconds of the server with pid 4242, then the answer\n"
 		"  tokenlag record -p 4242 -d 30 -o trace.tlag && tokenlag report trace.tlag",
 		children, NULL, NULL };

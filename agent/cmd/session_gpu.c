@@ -273,10 +273,12 @@ int session_gpu__poll(struct session_gpu *s, uint64_t now)
 int session_gpu__end(struct session_gpu *s)
 {
 	struct gpu_process *p;
+	bool uses = false;
 	uint64_t tgid;
 	int err;
 
 	for (p = map__oldest(s->processes, NULL); p; p = map__newer(s->processes, p, NULL)) {
+		uses |= p->uses_cuda;
 		if (p->gpu && !p->leaving)
 			gpu__let_go(p->gpu);
 		p->leaving = true;
@@ -285,6 +287,8 @@ int session_gpu__end(struct session_gpu *s)
 		if (p->gpu)
 			part(s, tgid, p, gpu__wait_left(p->gpu, session_gpu_pass, s), monotonic_ns());
 	}
+	if (!uses && s->opts.level > TL_GPU_LAUNCHES)
+		log_warn("no process that was recorded uses CUDA: the recording holds nothing of GPUs");
 	err = session_gpu_end_probes(s);
 	return err ? err : s->err;
 }

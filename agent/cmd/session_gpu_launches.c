@@ -97,12 +97,16 @@ static int on_counted(void *ctx, const struct tl_hdr *ev)
 int session_gpu_poll_probes(struct session_gpu *s, uint64_t now)
 {
 	const struct emit counted = { on_counted, s };
+	const struct gpu_process *p;
+	bool all_read = true;
 	int err;
 
 	if (!s->cuda)
 		return 0;
+	for (p = map__oldest(s->processes, NULL); p; p = map__newer(s->processes, p, NULL))
+		all_read &= !p->gpu || !gpu__is_behind(p->gpu);
 	err = cuda__poll(s->cuda, now, &counted);
-	return err ? err : twins__say(s->twins, now, &s->opts.out);
+	return err ? err : twins__say(s->twins, now, all_read, &s->opts.out);
 }
 
 int session_gpu_end_probes(struct session_gpu *s)

@@ -73,7 +73,7 @@ static bool is_busy(const struct gpu_server *sv, uint64_t now)
 {
 	if (!sv->chunk_ns && !sv->launch_ns)
 		return true;		/* nothing tells */
-	return now - sv->chunk_ns < BUSY_NS || now - sv->launch_ns < BUSY_NS;
+	return now < sv->chunk_ns + BUSY_NS || now < sv->launch_ns + BUSY_NS;
 }
 
 static int govern(struct session_gpu *s, uint32_t server, struct gpu_server *sv, uint64_t now, uint64_t probes_ns)

@@ -155,12 +155,12 @@ static void match_all(struct twins *t)
 	}
 }
 
-static bool is_settled(const struct held *h, uint64_t now_ns)
+static bool is_settled(const struct held *h, uint64_t now_ns, bool all_read)
 {
-	return h->later || h->l.dur_ns || h->l.n != 1 || now_ns - h->l.hdr.ts_ns > held_ns;
+	return (all_read && (h->later || h->l.dur_ns || h->l.n != 1)) || now_ns > h->l.hdr.ts_ns + held_ns;
 }
 
-static int say(struct twins *t, uint64_t now_ns, bool all, const struct emit *out)
+static int say(struct twins *t, uint64_t now_ns, bool all_read, bool all, const struct emit *out)
 {
 	size_t kept = 0, kept_told = 0;
 	int err = 0;
@@ -172,26 +172,26 @@ static int say(struct twins *t, uint64_t now_ns, bool all, const struct emit *ou
 	for (size_t i = 0; i < t->held.n; i++) {
 		struct held *h = &t->held.v[i];
 
-		if (h->l.n && (err || !(all || is_settled(h, now_ns))))
+		if (h->l.n && (err || !(all || is_settled(h, now_ns, all_read))))
 			t->held.v[kept++] = *h;
 		else if (h->l.n)
 			err = emit(out, &h->l.hdr);
 	}
 	t->held.n = kept;
 	for (size_t i = 0; i < t->told.n; i++) {
-		if (!t->told.v[i].matched && now_ns - t->told.v[i].ts_ns < told_ns)
+		if (!t->told.v[i].matched && now_ns < t->told.v[i].ts_ns + told_ns)
 			t->told.v[kept_told++] = t->told.v[i];
 	}
 	t->told.n = kept_told;
 	return err;
 }
 
-int twins__say(struct twins *t, uint64_t now_ns, const struct emit *out)
+int twins__say(struct twins *t, uint64_t now_ns, bool all_read, const struct emit *out)
 {
-	return say(t, now_ns, false, out);
+	return say(t, now_ns, all_read, false, out);
 }
 
 int twins__end(struct twins *t, const struct emit *out)
 {
-	return say(t, UINT64_MAX, true, out);
+	return say(t, UINT64_MAX, true, true, out);
 }

@@ -4,6 +4,7 @@
 #define TL_TWINS_H
 
 #include "base/emit.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 /*
@@ -22,8 +23,9 @@ int twins__told(struct twins *t, const struct tl_gpu_launch *l);
 int twins__saw(struct twins *t, const struct tl_gpu_launch *l);
 
 /* To be called whenever both sides have been read, probes first: says what CUPTI has not told. Of calls that were
- * counted only, those that are left. 0 or -errno of `out`. */
-int twins__say(struct twins *t, uint64_t now_ns, const struct emit *out);
+ * counted only, those that are left. all_read: CUPTI's side was read to its end, as it was behind the probes'; else
+ * only what is two seconds old is said. 0 or -errno of `out`. */
+int twins__say(struct twins *t, uint64_t now_ns, bool all_read, const struct emit *out);
 int twins__end(struct twins *t, const struct emit *out);	/* all that is held */
 
 #endif

@@ -303,24 +303,63 @@ static int preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *
 	return err;
 }
 
-/* The first `n` of the waiting ones in this state begin to run. */
+/* Would it have had output in this step, if it had been in it? It would if there was room for all of it,
+ * however little of the others was cached. */
+static bool would_show(const struct vsched *s, const struct vseq *seqs, const struct vseq *q)
+{
+	int64_t most = vseq_all(q);
+
+	if (vsched_is_async(s) || q->abort_ns || most < 0)
+		return false;
+	for (size_t i = 0; i < s->running.n; i++) {
+		const struct vseq *other = &seqs[s->running.v[i]];
+		int64_t all = vseq_all(other);
+
+		if (other->state != VSEQ_PREFILL)
+			most += 1 + s->n_draft;
+		else if (all < 0)
+			return false;
+		else
+			most += all - (other->cached > 0 ? other->cached : 0) - (int64_t)other->computed;
+	}
+	return most <= (int64_t)s->budget;
+}
+
+static int take_on_ith(struct vsched *s, struct vseq *seqs, size_t i)
+{
+	struct vseq *q = &seqs[s->waiting.v[i]];
+	int err = vslots_push(&s->running, q->slot);
+
+	if (err)
+		return err;
+	vslots_erase(&s->waiting, i);
+	vsched_take_on(q);
+	return 0;
+}
+
+/* `n` of the waiting ones in this state begin to run: those with output, then those who had to do with what
+ * these left of the budget, then any; of each the first ones. The engine reads the sockets of its API servers
+ * in turn, so what came to two of them within a few ms may be queued the other way round. */
 static int take_on(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n,
 		   enum vseq_state state)
 {
-	for (size_t i = 0; i < s->waiting.n && n;) {
-		struct vseq *q = &seqs[s->waiting.v[i]];
-		int err;
+	enum { WITH_OUTPUT, SILENT, ANY };
 
-		if (q->state != state || q->arrived_ns > in->end_ns) {
-			i++;
-			continue;
+	for (int pass = WITH_OUTPUT; pass <= ANY; pass++) {
+		for (size_t i = 0; i < s->waiting.n && n;) {
+			const struct vseq *q = &seqs[s->waiting.v[i]];
+			int err;
+
+			if (q->state != state || q->arrived_ns > in->end_ns || (pass == WITH_OUTPUT && !q->row) ||
+			    (pass == SILENT && would_show(s, seqs, q))) {
+				i++;
+				continue;
+			}
+			err = take_on_ith(s, seqs, i);
+			if (err)
+				return err;
+			n--;
 		}
-		err = vslots_push(&s->running, q->slot);
-		if (err)
-			return err;
-		vslots_erase(&s->waiting, i);
-		vsched_take_on(q);
-		n--;
 	}
 	return 0;
 }
@@ -329,24 +368,21 @@ static int take_on(struct vsched *s, struct vseq *seqs, const struct vsched_in *
 static int take_on_those_with_rows(struct vsched *s, struct vseq *seqs)
 {
 	for (size_t i = 0; i < s->waiting.n;) {
-		struct vseq *q = &seqs[s->waiting.v[i]];
 		int err;
 
-		if (!q->row) {
+		if (!seqs[s->waiting.v[i]].row) {
 			i++;
 			continue;
 		}
-		err = vslots_push(&s->running, q->slot);
+		err = take_on_ith(s, seqs, i);
 		if (err)
 			return err;
-		vslots_erase(&s->waiting, i);
-		vsched_take_on(q);
 	}
 	return 0;
 }
 
-/* The engine still counts `n` of those that are told to stop: word has not reached it, and the next step may
- * have them. */
+/* The engine still counts `n` of those that are told to stop: word had not reached it when it counted, and the
+ * next step may have them, or not: seen to go either way with word 3 to 6 ms old. */
 static void put_off_aborts(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, int64_t n)
 {
 	while (n-- > 0) {

@@ -61,6 +61,7 @@ static bool make_room(struct gap *g)
 		return false;
 	to = partner_of(g, least_part);
 	to->ns += least_part->ns;
+	to->prov = (uint8_t)most(to->prov, least_part->prov);
 	to->who = to->root = nobody;
 	*least_part = g->parts[--g->n_parts];
 	return true;
@@ -93,6 +94,7 @@ static struct blame_part *part_for(struct gap *g, enum mechanism m, enum provena
 	if (!like)
 		like = &g->parts[MAX_PARTS - 1];
 	like->who = like->root = nobody;
+	like->prov = (uint8_t)most(like->prov, prov);
 	return like;
 }
 

@@ -6,23 +6,24 @@
 #include <errno.h>
 
 /*
- * Engines run ahead: they launch step k + 1 before they tell the outputs of step k, so times alone mislead. Both
- * come in the same order, one burst per step; what is missing on either side is skipped at a price. Of all
- * such pairings the one with the least time between the end on the device and that on the wire is taken, where
- * no step ends on the wire before it did on the device.
+ * Engines run ahead: they launch step k + 1 before they tell the outputs of step k, and hosts may be slow: times alone
+ * mislead. Both sides come in the same order, one burst per step, and how long the wire lags behind the device
+ * changes little from step to step. What is missing on either side makes that jump, and is skipped at a price. Of all
+ * pairings the one with the least price is taken, where no step ends on the wire before it did on the device.
  */
 enum {
 	CHOICES = 6,		/* steps that are tried for a burst */
 	BACK = 3,		/* bursts without a step, in a row ... */
 	MAX_BACK = 256,		/* ... and if it cannot be otherwise */
 	SLACK_NS = 100000,	/* of the clocks, and of a wire that is seen where it is written */
-	SKIP_TIMES = 2,		/* a skip costs so many steps of time */
+	PAUSE_STEPS = 3,	/* without a launch are a pause */
 	MAX_SKIPS = 2,		/* what is longer is a pause, and no dearer */
 };
 #define NO_COST UINT64_MAX
 
 struct choice {
 	uint64_t cost;
+	int64_t lag_ns;		/* of the step's end behind the burst's */
 	uint32_t ref;
 	int16_t from_burst;	/* so many bursts back; 0: the first */
 	int16_t from;		/* which of its choices */
@@ -55,29 +56,57 @@ static size_t first_ref(const struct aligner *a, uint64_t t_ns)
 	return lo;
 }
 
-static uint64_t distance(const struct aligner *a, const struct gpu_ref *r, uint64_t end_ns)
+static int64_t lag_of(const struct gpu_ref *r, const struct gpu_burst *b)
 {
-	if (end_ns <= r->end_ns + (r->exact ? 0 : SLACK_NS))
-		return r->end_ns > end_ns ? r->end_ns - end_ns : 0;
-	return r->exact ? end_ns - r->end_ns : a->skip_ns * 4;
+	return (int64_t)(r->end_ns - burst_end(b));
+}
+
+static uint64_t size_of(int64_t ns)
+{
+	return ns < 0 ? -(uint64_t)ns : (uint64_t)ns;
+}
+
+/* What a pairing costs by itself: on a device, where ends are compared with ends, what they are apart; on the wire
+ * nothing, unless it would be too early. */
+static uint64_t own_cost(const struct aligner *a, const struct gpu_ref *r, int64_t lag)
+{
+	if (r->exact)
+		return size_of(lag);
+	return lag < -SLACK_NS ? 8 * a->skip_ns : 0;
+}
+
+/* Behind a pause the lag may be another. */
+static bool is_pause(const struct aligner *a, size_t i, int back)
+{
+	const struct gpu_burst *b = &a->p->bursts.v[i];
+
+	return b->launch0_ns > burst_end(b - back) + PAUSE_STEPS * 2 * a->skip_ns;
+}
+
+static uint64_t step_cost(const struct aligner *a, const struct choice *from, const struct choice *to, size_t i,
+			  int back)
+{
+	uint64_t skips = to->ref - from->ref - 1, cost = from->cost + a->skip_ns * (back - 1);
+
+	if (!a->refs[to->ref].exact && !is_pause(a, i, back))
+		cost += size_of(to->lag_ns - from->lag_ns);
+	return cost + a->skip_ns * (skips < MAX_SKIPS ? skips : MAX_SKIPS);
 }
 
 /* The cheapest way to come to this choice of burst i. */
-static void extend(struct aligner *a, size_t i, struct choice *c, uint64_t own_ns)
+static void extend(struct aligner *a, size_t i, struct choice *c)
 {
-	uint64_t begin = a->skip_ns * (i < MAX_SKIPS ? i : MAX_SKIPS);
+	uint64_t own = own_cost(a, &a->refs[c->ref], c->lag_ns);
 
-	*c = (struct choice){ .cost = begin + own_ns, .ref = c->ref };
+	c->cost = own + a->skip_ns * (i < MAX_SKIPS ? i : MAX_SKIPS) + size_of(c->lag_ns);
 	for (int back = 1; back <= (c->from_burst ? BACK : MAX_BACK) && (size_t)back <= i; back++)
 		for (int k = 0; k < CHOICES; k++) {
 			const struct choice *b = &a->at[i - back][k];
-			uint64_t skips, cost;
+			uint64_t cost;
 
 			if (b->cost == NO_COST || b->ref >= c->ref)
 				continue;
-			skips = c->ref - b->ref - 1;
-			cost = b->cost + own_ns + a->skip_ns * (back - 1) +
-			       a->skip_ns * (skips < MAX_SKIPS ? skips : MAX_SKIPS);
+			cost = own + step_cost(a, b, c, i, back);
 			if (cost < c->cost || !c->from_burst) {
 				c->cost = cost;
 				c->from_burst = back;
@@ -97,11 +126,12 @@ static void try_burst(struct aligner *a, size_t i)
 	for (int k = 0; k < CHOICES; k++) {
 		struct choice *c = &a->at[i][k];
 
-		c->cost = NO_COST;
+		*c = (struct choice){ .cost = NO_COST };
 		if (ref + k >= a->n_refs)
 			continue;
 		c->ref = ref + k;
-		extend(a, i, c, distance(a, &a->refs[c->ref], end));
+		c->lag_ns = lag_of(&a->refs[c->ref], &a->p->bursts.v[i]);
+		extend(a, i, c);
 	}
 }
 
@@ -126,6 +156,7 @@ static void walk_back(struct aligner *a)
 	}
 }
 
+/* Half of a step: one that is missing makes the lag jump by a whole one. */
 static int find_skip_cost(struct aligner *a)
 {
 	uint64_t *gaps = malloc((a->n_refs + 1) * sizeof(*gaps));
@@ -134,7 +165,7 @@ static int find_skip_cost(struct aligner *a)
 		return -ENOMEM;
 	for (size_t i = 1; i < a->n_refs; i++)
 		gaps[i - 1] = a->refs[i].end_ns - a->refs[i - 1].end_ns;
-	a->skip_ns = a->n_refs > 1 ? SKIP_TIMES * pct_u64(gaps, a->n_refs - 1, 500) + 1 : 1000000;
+	a->skip_ns = a->n_refs > 1 ? pct_u64(gaps, a->n_refs - 1, 500) / 2 + 1 : 1000000;
 	free(gaps);
 	return 0;
 }

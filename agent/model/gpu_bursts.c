@@ -51,11 +51,12 @@ static int add_window(struct gpu_process *p, uint64_t t0_ns)
 /* A window tells its clock twice a second; a pause of that, and another one has begun. */
 static int find_windows(struct gpu_process *p, const struct evidence *ev)
 {
+	bool any = p->spans.n > 0;
 	uint64_t last = 0;
 
-	if (!p->spans.n && !p->launches.n)
-		return 0;
-	for (size_t i = 0; i < ev->clocks.n; i++) {
+	for (size_t i = 0; i < p->launches.n && !any; i++)
+		any = p->launches.v[i].corr != 0;
+	for (size_t i = 0; i < ev->clocks.n && any; i++) {
 		const struct tl_clock *k = &ev->clocks.v[i];
 
 		struct gpu_window *w;
@@ -74,7 +75,7 @@ static int find_windows(struct gpu_process *p, const struct evidence *ev)
 		w->clock0_ns = last < w->clock0_ns ? last : w->clock0_ns;
 		w->clock1_ns = last;
 	}
-	return last || !p->spans.n ? 0 : add_window(p, 0);
+	return last || !any ? 0 : add_window(p, 0);
 }
 
 /* A window is known by its clocks and by what came in it. */
@@ -181,6 +182,12 @@ static bool is_of(const struct cutter *k, const struct gpu_launch *l)
 	return !k->tid || l->tid == k->tid;
 }
 
+/* A copy that waits brings results, or it sends what has to be there: only the first ends a step. */
+static bool waits(const struct gpu_launch *l)
+{
+	return l->call == TL_CALL_SYNC || (l->call == TL_CALL_COPY && l->flags & GPU_L_WAITS && l->flags & GPU_L_DTOH);
+}
+
 static int cutter_init(struct cutter *k, const struct gpu_process *p)
 {
 	size_t n_syncs = 0, n_copies = 0;
@@ -189,7 +196,7 @@ static int cutter_init(struct cutter *k, const struct gpu_process *p)
 	for (size_t i = 0; i < p->launches.n; i++) {
 		const struct gpu_launch *l = &p->launches.v[i];
 
-		n_syncs += is_of(k, l) && l->call == TL_CALL_SYNC;
+		n_syncs += is_of(k, l) && waits(l);
 		n_copies += is_of(k, l) && l->flags & GPU_L_DTOH;
 	}
 	k->syncs = n_syncs > 1;
@@ -199,10 +206,16 @@ static int cutter_init(struct cutter *k, const struct gpu_process *p)
 
 static bool ends_step(const struct cutter *k, const struct gpu_launch *l)
 {
-	return is_of(k, l) && ((k->syncs && l->call == TL_CALL_SYNC) || (k->copies && l->flags & GPU_L_DTOH));
+	return is_of(k, l) && ((k->syncs && waits(l)) || (k->copies && l->flags & GPU_L_DTOH));
 }
 
 /* ---- bursts ---- */
+
+static void add_sync(struct gpu_burst *b, uint64_t ns)
+{
+	b->sync0_ns = b->sync0_ns && b->sync0_ns < ns ? b->sync0_ns : ns;
+	b->sync1_ns = ns > b->sync1_ns ? ns : b->sync1_ns;
+}
 
 static void add_launch(struct gpu_burst *b, const struct gpu_launch *l)
 {
@@ -219,8 +232,10 @@ static void add_launch(struct gpu_burst *b, const struct gpu_launch *l)
 	} else if (l->call != TL_CALL_SYNC) {
 		b->n_other++;
 		b->cold |= l->call == TL_CALL_LOAD;
+		if (waits(l))
+			add_sync(b, launch_end(l));
 	} else if (l->dur_ns) {
-		b->sync_ns = launch_end(l);
+		add_sync(b, launch_end(l));
 	}
 }
 
@@ -263,7 +278,7 @@ static int cut(struct gpu_process *p, const struct cutter *k)
 
 static bool is_core(const struct gpu_process *p, const struct cutter *k, const struct gpu_burst *b)
 {
-	bool kernels = p->outside || (b->window && p->windows.v[b->window - 1].kernels);
+	bool kernels = p->outside_kernels || (b->window && p->windows.v[b->window - 1].kernels);
 
 	/* where launches of kernels are not told, a copy of results must do */
 	return b->n_graphs || (kernels ? b->n_kernels >= k->min_kernels : b->n_other && k->copies);
@@ -285,8 +300,10 @@ static void absorb(struct gpu_burst *into, const struct gpu_burst *b)
 		into->launch0_ns = b->launch0_ns;
 	if (b->launch1_ns > into->launch1_ns)
 		into->launch1_ns = b->launch1_ns;
-	if (b->sync_ns > into->sync_ns)
-		into->sync_ns = b->sync_ns;
+	if (b->sync0_ns) {
+		add_sync(into, b->sync0_ns);
+		add_sync(into, b->sync1_ns);
+	}
 }
 
 /* What is too little for a step is part of the one before or of the next, whichever is nearer. */
@@ -319,6 +336,40 @@ static void merge_small(struct gpu_process *p, struct cutter *k)
 			absorb(before, &v[i]);
 	}
 	p->bursts.n = out;
+}
+
+/* The burst that was launched at t, or the first one behind it. */
+static size_t first_at(const struct gpu_process *p, uint64_t t_ns)
+{
+	size_t lo = 0, hi = p->bursts.n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (p->bursts.v[mid].launch1_ns < t_ns)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+/* What nobody looked for, and what was lost on the way. */
+static void note_unseen(struct gpu_process *p, const struct model_view *v)
+{
+	for (size_t k = 0; k < p->unseen.n; k++)
+		for (size_t i = first_at(p, p->unseen.v[k].t0_ns);
+		     i < p->bursts.n && p->bursts.v[i].launch0_ns < p->unseen.v[k].t1_ns; i++)
+			p->bursts.v[i].unseen = true;
+	for (size_t k = 0; k < v->n_lost; k++) {
+		const struct rec_lost *l = &v->lost[k];
+
+		if (l->what && l->what != TL_GPU_LAUNCH)
+			continue;
+		for (size_t i = first_at(p, l->since_ns);
+		     i < p->bursts.n && p->bursts.v[i].launch0_ns <= l->until_ns; i++)
+			p->bursts.v[i].whole = false;
+	}
 }
 
 /* ---- what ran for them ---- */
@@ -366,6 +417,7 @@ int gpu_cut(struct gpu_process *p, const struct model_view *v)
 	if (err)
 		return err;
 	merge_small(p, &k);
+	note_unseen(p, v);
 	hand_out(p);
 	return 0;
 }

@@ -33,19 +33,35 @@ static bool runs_ahead(const struct gpu_process *p)
 	return n && ahead > n / 2;
 }
 
+/* Of an engine that runs ahead, a wait behind launches is for what was launched before them; but the last launches
+ * before a pause get a wait of their own. */
+static uint64_t wait_for(const struct gpu_burst *b, const struct gpu_burst *next, bool ahead)
+{
+	bool pause = !next || !next->sync0_ns;
+
+	if (!ahead)
+		return b->sync0_ns;
+	if (!pause)
+		return next->sync0_ns;
+	return b->sync1_ns;
+}
+
 /* When the host has a step's outputs: its wait returned; else the device was done, and the host, if it runs ahead,
  * had launched the next one. */
 static uint64_t host_end(const struct gpu_process *p, size_t i, bool ahead, uint64_t usual_ns)
 {
 	const struct gpu_burst *b = &p->bursts.v[i], *next = i + 1 < p->bursts.n ? b + 1 : NULL;
-	uint64_t end = b->gpu1_ns ? b->gpu1_ns : b->launch1_ns;
+	uint64_t end = b->gpu1_ns && !b->no_kernels && !b->no_graphs ? b->gpu1_ns : 0, wait;
 
 	if (next && next->window != b->window && !p->outside)
 		next = NULL;
-	if (b->sync_ns + SLACK_NS >= end)
-		return b->sync_ns;
-	if (next && next->sync_ns + SLACK_NS >= end && next->sync_ns < next->gpu1_ns)
-		return next->sync_ns;	/* the wait behind the next launch was for this one */
+	wait = wait_for(b, next, ahead);
+	if (!end)
+		return wait ? wait : b->launch1_ns;
+	if (wait + SLACK_NS >= end)
+		return wait;
+	if (b->sync1_ns + SLACK_NS >= end)
+		return b->sync1_ns;
 	if (ahead && next && next->launch0_ns < end + usual_ns && next->launch1_ns > end)
 		return next->launch1_ns;
 	return end;
@@ -96,7 +112,7 @@ static int make_steps(struct inferred *f)
 
 	for (size_t i = 0; i < p->bursts.n && !err; i++) {
 		const struct gpu_burst *b = &p->bursts.v[i];
-		bool cut = b->window && (b->no_kernels || b->no_graphs) && !b->sync_ns;
+		bool cut = b->window && (b->no_kernels || b->no_graphs) && !b->sync0_ns;
 		struct istep *s = vec_push(&f->steps, SIZE_MAX);
 
 		if (!s)
@@ -105,12 +121,14 @@ static int make_steps(struct inferred *f)
 			segment++;
 		*s = (struct istep){
 			.end_ns = cut ? last + usual / 2 : host_end(p, i, ahead, usual),
-			.launch0_ns = b->launch0_ns, .busy_ns = GPU_UNKNOWN, .burst = i,
+			.launch0_ns = b->launch0_ns, .busy_ns = GPU_UNKNOWN, .waited_ns = GPU_UNKNOWN, .burst = i,
 			.segment = segment, .no_step = cut, .replayed = b->n_graphs > 0,
 		};
 		if (cut)
 			segment++;
 		s->end_ns = s->end_ns > last ? s->end_ns : last;
+		if (b->sync0_ns && !cut)
+			s->waited_ns = s->end_ns - (last > b->launch0_ns ? last : b->launch0_ns);
 		last = s->end_ns;
 		if (gpu_is_known(p, b))
 			s->busy_ns = busy_of(p, i, &at);
@@ -159,10 +177,9 @@ int imember_add(struct inferred *f, const struct imember *k)
  */
 static void settle(uint32_t *at, size_t n)
 {
-	int64_t shift = INT64_MAX, *shifts = NULL;
+	int64_t shift = INT64_MAX;
 	size_t same = 0;
 
-	(void)shifts;
 	for (size_t i = n; i-- > 0;) {
 		int64_t s = (int64_t)at[i] - (int64_t)i;
 

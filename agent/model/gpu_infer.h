@@ -7,7 +7,9 @@
 
 struct istep {			/* a step in the making */
 	uint64_t end_ns;	/* the host could tell of its outputs from then on */
-	uint64_t launch0_ns, busy_ns;	/* busy: GPU_UNKNOWN */
+	uint64_t launch0_ns;
+	uint64_t busy_ns;	/* on the device, or GPU_UNKNOWN ... */
+	uint64_t waited_ns;	/* ... and as the host saw it, from the end of the step before on */
 	uint32_t burst;
 	uint32_t segment;	/* steps of one have no others between them */
 	uint32_t n_decode;	/* members */

@@ -75,11 +75,19 @@ static bool merge(struct gpu_launch *probe, struct gpu_launch *call)
 	return true;
 }
 
+/* Of launches that a probe counted, those that a callback tells, too, count once. */
+static void take_out(struct gpu_launch *counted, const struct gpu_launch *call)
+{
+	if (call->ts_ns > counted->ts_ns + counted->dur_ns + SLACK_NS || counted->flags & GPU_L_DOUBLE)
+		return;
+	if (--counted->n == 0)
+		counted->flags |= GPU_L_DOUBLE;
+}
+
 static void drop_doubles(struct gpu_process *p, struct gpu_counts *c)
 {
 	struct recent recent[RECENT] = { 0 };
 	bool by_tid = threads_agree(p);
-	uint64_t last_kernel_ns = 0;
 	size_t out = 0;
 
 	for (uint32_t i = 0; i < p->launches.n; i++) {
@@ -88,11 +96,8 @@ static void drop_doubles(struct gpu_process *p, struct gpu_counts *c)
 		uint32_t *other = l->corr ? &r->probe[l->call % 8] : &r->callback[l->call % 8];
 		struct gpu_launch *o = *other ? &p->launches.v[*other - 1] : NULL;
 
-		if (l->corr && l->call == TL_CALL_KERNEL)
-			last_kernel_ns = l->ts_ns;
-		/* counted only, while callbacks tell each */
-		if (l->n > 1 && last_kernel_ns && l->ts_ns < last_kernel_ns + DOUBLE_NS)
-			l->flags |= GPU_L_DOUBLE;
+		if (l->corr && o && o->many)
+			take_out(o, l);
 		else if (o && o->call == l->call && (l->corr ? merge(o, l) : merge(l, o)))
 			*other = 0;
 		*(l->corr ? &r->callback[l->call % 8] : &r->probe[l->call % 8]) = i + 1;
@@ -339,6 +344,7 @@ int gpu_join(struct gpu_process *p, struct gpu_counts *c)
 	drop_doubles(p, c);
 	for (size_t i = 0; i < p->launches.n; i++) {
 		p->outside |= !p->launches.v[i].corr;
+		p->outside_kernels |= !p->launches.v[i].corr && p->launches.v[i].call == TL_CALL_KERNEL;
 		if (p->launches.v[i].call <= TL_CALL_GRAPH)
 			c->launches += p->launches.v[i].n;
 	}

@@ -33,12 +33,24 @@ static int no_room(struct gpu_log *g, bool full)
 	return full ? 0 : -ENOMEM;
 }
 
+static int on_unseen(struct gpu_process *p, const struct tl_gpu_launch *e)
+{
+	struct gpu_unseen *u = vec_push(&p->unseen, GPU_MAX_UNSEEN);
+
+	if (u)
+		*u = (struct gpu_unseen){ e->hdr.ts_ns, e->dur_ns ? e->hdr.ts_ns + e->dur_ns : UINT64_MAX };
+	return u || p->unseen.n >= GPU_MAX_UNSEEN ? 0 : -ENOMEM;
+}
+
+/* Memory that comes and goes is no part of a step, nor is a call that was refused. */
 static int on_launch(struct gpu_log *g, struct gpu_process *p, const struct tl_gpu_launch *e)
 {
 	struct gpu_launch *l;
 
-	if (e->hdr.flags & TL_LAUNCH_UNSEEN)
-		return 0;	/* it says that nobody looked, not that nothing was launched */
+	if (e->call == TL_CALL_KERNEL && e->hdr.flags & TL_LAUNCH_UNSEEN)
+		return on_unseen(p, e);
+	if (e->call == TL_CALL_ALLOC || e->hdr.flags & TL_LAUNCH_FAILED)
+		return 0;
 	l = vec_push(&p->launches, GPU_MAX_LAUNCHES);
 	if (!l)
 		return no_room(g, p->launches.n >= GPU_MAX_LAUNCHES);
@@ -46,6 +58,9 @@ static int on_launch(struct gpu_log *g, struct gpu_process *p, const struct tl_g
 		.ts_ns = e->hdr.ts_ns, .stream = e->stream, .what = e->what,
 		.dur_ns = e->dur_ns < UINT32_MAX ? e->dur_ns : UINT32_MAX,
 		.corr = e->corr, .tid = e->hdr.tid, .n = e->n ? e->n : 1, .call = e->call,
+		.many = e->n > 1,
+		.flags = (e->hdr.flags & TL_LAUNCH_FROM ? GPU_L_DTOH : 0) |
+			 (e->hdr.flags & TL_LAUNCH_WAITS ? GPU_L_WAITS : 0),
 	};
 	return 0;
 }
@@ -121,6 +136,7 @@ void gpu_log_free(struct gpu_log *g)
 	for (size_t i = 0; i < g->processes.n; i++) {
 		vec_free(&g->processes.v[i].launches);
 		vec_free(&g->processes.v[i].spans);
+		vec_free(&g->processes.v[i].unseen);
 		vec_free(&g->processes.v[i].names);
 		vec_free(&g->processes.v[i].name_of);
 		vec_free(&g->processes.v[i].windows);

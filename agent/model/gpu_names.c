@@ -167,7 +167,7 @@ bool gpu_is_collective(const char *short_name)
 	static const char *const words[] = {
 		"nccl", "rccl", "allreduce", "all_reduce", "allgather", "all_gather", "reducescatter",
 		"reduce_scatter", "alltoall", "all_to_all", "sendrecv", "one_shot", "two_shot",
-		"oneshot", "twoshot", "multimem", "nvshmem", "mscclpp", "deep_ep", "userbuffers", NULL
+		"oneshot", "twoshot", "multimem", "cross_device_reduce", "nvshmem", "mscclpp", "deep_ep", "userbuffers", NULL
 	};
 
 	return has_word(short_name, words);

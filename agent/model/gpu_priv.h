@@ -9,9 +9,9 @@
 #include "model/step_index.h"
 
 enum { GPU_MAX_PROCESSES = 1024, GPU_MAX_SPANS = 8000000, GPU_MAX_LAUNCHES = 4000000, GPU_MAX_NAMES = 65536,
-       GPU_MAX_PARENTS = 65536 };
+       GPU_MAX_PARENTS = 65536, GPU_MAX_UNSEEN = 65536 };
 
-enum gpu_launch_flag { GPU_L_DTOH = 1, GPU_L_JOINED = 2, GPU_L_DOUBLE = 4 };
+enum gpu_launch_flag { GPU_L_DTOH = 1, GPU_L_JOINED = 2, GPU_L_DOUBLE = 4, GPU_L_WAITS = 8 };
 struct gpu_launch {
 	uint64_t ts_ns, stream, what;
 	uint32_t dur_ns;	/* saturates */
@@ -19,6 +19,7 @@ struct gpu_launch {
 	uint32_t burst;		/* index + 1, 0: of none */
 	uint8_t call;		/* enum tl_gpu_call */
 	uint8_t flags;
+	bool many;		/* a probe counted them */
 };
 struct gpu_span {
 	uint64_t t0_ns, t1_ns;
@@ -46,16 +47,21 @@ struct gpu_burst {
 	uint32_t no_kernels, no_graphs;	/* of these, so many have no record */
 	uint32_t step;		/* index + 1, 0: none */
 	uint64_t launch0_ns, launch1_ns;	/* first one entered, last one returned */
-	uint64_t sync_ns;	/* the host's wait that ends it returned; 0: not seen */
+	uint64_t sync0_ns, sync1_ns;	/* the first and the last wait behind its launches returned; 0: not seen */
 	uint64_t gpu0_ns, gpu1_ns;	/* 0: no record */
 	uint64_t exec;		/* its last graph */
 	bool whole;		/* seen from its begin to its end */
+	bool unseen;		/* kernels may have been launched that nobody looked for */
 	bool cold;		/* code was loaded for it */
+};
+struct gpu_unseen {		/* single kernels were launched without anybody to look */
+	uint64_t t0_ns, t1_ns;
 };
 struct gpu_process {
 	uint32_t tgid, server;
 	uint16_t rank, device;
-	bool outside;		/* some launches are told by probes, window or not */
+	bool outside, outside_kernels;	/* launches, those of kernels are told by probes, window or not */
+	VEC(struct gpu_unseen) unseen;
 	VEC(struct gpu_launch) launches;	/* by ts_ns */
 	VEC(struct gpu_span) spans;		/* by t0_ns */
 	VEC(struct gpu_name) names;

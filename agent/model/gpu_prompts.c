@@ -9,23 +9,27 @@
  * The step that a first token is from computed the end of its prompt. Whether others had a part of theirs in it
  * is told by how long the device was busy: what decodes take is learnt from steps in which nobody waited, what a token
  * of a prompt takes from steps with one prompt whose length is known. What is more than the prompts that end
- * there is a part of the one that has waited longest (rule: first come, and at most one is cut per step).
+ * there is a part of the one whose first token comes next (rule: at most one is cut per step).
  */
 enum {
 	MIN_SAMPLES = 4,
-	PART_PCT = 15,		/* of a step's prompt tokens, and less is noise */
+	PART_PCT = 8,		/* of a step's prompt tokens, and less is noise */
 	MIN_PART = 4,		/* tokens */
 };
+#define ENOUGH 0.8		/* of what a step had left: lengths in time are not exact */
 
 struct waiting {		/* a request with a first token */
 	uint64_t since_ns;
 	uint32_t request, first;	/* istep of its first token */
 	uint32_t prompt, done;	/* tokens; prompt 0: not known */
+	bool cut_before;	/* a part may have been computed before anything was seen */
 };
 struct prompts {
 	struct inferred *f;
 	VEC(struct waiting) w;	/* by arrival */
-	double base_ns, per_seq_ns, per_token_ns;	/* what steps take; per_token 0: not known */
+	struct cost {		/* what steps take; per_token 0: not known */
+		double base_ns, per_seq_ns, per_token_ns;
+	} cost[2];		/* on the device; as the host saw it */
 };
 
 static int by_arrival(const void *pa, const void *pb)
@@ -64,7 +68,7 @@ static int list_waiting(struct prompts *p)
 
 /* Per step: how many prompts end there, and how many may have a part there. */
 struct load {
-	uint32_t ends, waits, only;	/* only: index + 1 of the one that ends */
+	uint32_t ends, waits;
 };
 
 /* Could this request have been scheduled for step i? */
@@ -84,64 +88,114 @@ static uint32_t first_chance(const struct inferred *f, const struct waiting *w)
 	return i;
 }
 
-static void fit_decodes(struct prompts *p, const struct load *loads)
+/* GPU_UNKNOWN: not known. by: which of the costs it is one of. */
+static uint64_t time_of(const struct istep *s, int by)
 {
-	double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0, d;
+	return by ? s->waited_ns : s->busy_ns;
+}
+
+struct line_fit {
+	double n, sx, sy, sxx, sxy;
+};
+
+static void fit_add(struct line_fit *f, double x, double y)
+{
+	f->n++;
+	f->sx += x;
+	f->sy += y;
+	f->sxx += x * x;
+	f->sxy += x * y;
+}
+
+static bool fit_end(const struct line_fit *f, double *ret_base, double *ret_slope)
+{
+	double d = f->n * f->sxx - f->sx * f->sx;
+
+	if (f->n < MIN_SAMPLES || d <= 0)
+		return false;
+	*ret_slope = (f->n * f->sxy - f->sx * f->sy) / d;
+	*ret_slope = *ret_slope > 0 ? *ret_slope : 0;
+	*ret_base = (f->sy - *ret_slope * f->sx) / f->n;
+	return true;
+}
+
+static void fit_decodes(struct prompts *p, const struct load *loads, int by)
+{
+	struct line_fit fit = { 0 };
 
 	for (size_t i = 0; i < p->f->steps.n; i++) {
 		const struct istep *s = &p->f->steps.v[i];
-		double x = s->n_decode, y = (double)s->busy_ns;
 
-		if (s->busy_ns == GPU_UNKNOWN || loads[i].waits || loads[i].ends || !s->n_decode)
+		if (time_of(s, by) == GPU_UNKNOWN || loads[i].waits || loads[i].ends || !s->n_decode)
 			continue;
-		if (p->f->has_graphs && s->replayed)
-			continue;	/* steps with prompts are not */
-		n++;
-		sx += x;
-		sy += y;
-		sxx += x * x;
-		sxy += x * y;
+		if (!p->f->has_graphs || !s->replayed)	/* steps with prompts are not replayed */
+			fit_add(&fit, s->n_decode, (double)time_of(s, by));
 	}
-	d = n * sxx - sx * sx;
-	if (n >= MIN_SAMPLES && d > 0) {
-		p->per_seq_ns = (n * sxy - sx * sy) / d;
-		p->per_seq_ns = p->per_seq_ns > 0 ? p->per_seq_ns : 0;
-		p->base_ns = (sy - p->per_seq_ns * sx) / n;
-	}
+	fit_end(&fit, &p->cost[by].base_ns, &p->cost[by].per_seq_ns);
 }
 
-static double beyond_decodes(const struct prompts *p, const struct istep *s)
+/* Prompts that had their steps for themselves, from the first to the last: so many steps, tokens and ns. */
+static bool is_alone(const struct prompts *p, const struct load *loads, const struct waiting *w, int by,
+		     double *ret_steps, double *ret_ns)
 {
-	return (double)s->busy_ns - p->base_ns - p->per_seq_ns * s->n_decode;
-}
+	uint32_t i = first_chance(p->f, w);
 
-/* Steps with one prompt that begins and ends there: the line through them. */
-static void fit_prompts(struct prompts *p, const struct load *loads)
-{
-	double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0, d;
-
-	for (size_t i = 0; i < p->f->steps.n; i++) {
+	*ret_steps = *ret_ns = 0;
+	if (!w->prompt || w->cut_before)
+		return false;
+	for (; i <= w->first; i++) {
 		const struct istep *s = &p->f->steps.v[i];
-		const struct waiting *w = loads[i].only ? &p->w.v[loads[i].only - 1] : NULL;
-		double x, y;
 
-		if (s->busy_ns == GPU_UNKNOWN || loads[i].ends != 1 || loads[i].waits != 1 || !w->prompt ||
-		    first_chance(p->f, w) != i)
-			continue;
-		x = w->prompt;
-		y = (double)s->busy_ns - p->per_seq_ns * s->n_decode;
-		n++;
-		sx += x;
-		sy += y;
-		sxx += x * x;
-		sxy += x * y;
+		if (loads[i].waits != 1 || time_of(s, by) == GPU_UNKNOWN || (p->f->has_graphs && s->replayed))
+			return false;
+		*ret_steps += 1;
+		*ret_ns += (double)time_of(s, by) - p->cost[by].per_seq_ns * s->n_decode;
 	}
-	d = n * sxx - sx * sx;
-	if (n < MIN_SAMPLES || d <= 0 || n * sxy - sx * sy <= 0)
+	return true;
+}
+
+/* ns = steps * base + tokens * per_token */
+static void fit_prompts(struct prompts *p, const struct load *loads, int by)
+{
+	double n = 0, kk = 0, kx = 0, xx = 0, ky = 0, xy = 0, sx = 0, sy = 0, d;
+	struct cost *c = &p->cost[by];
+
+	for (size_t i = 0; i < p->w.n; i++) {
+		double k, y, x = p->w.v[i].prompt;
+
+		if (!is_alone(p, loads, &p->w.v[i], by, &k, &y))
+			continue;
+		n++;
+		kk += k * k;
+		kx += k * x;
+		xx += x * x;
+		ky += k * y;
+		xy += x * y;
+		sx += x;
+		sy += y - c->base_ns * k;
+	}
+	if (n < MIN_SAMPLES)
 		return;
-	p->per_token_ns = (n * sxy - sx * sy) / d;
-	if (!p->base_ns)	/* decodes are replayed: only here is seen what a step costs at least */
-		p->base_ns = (sy - p->per_token_ns * sx) / n;
+	d = kk * xx - kx * kx;
+	if (c->base_ns > 0) {
+		c->per_token_ns = sy / sx;
+	} else if (d > 0) {	/* decodes are replayed: only here is seen what a step costs at least */
+		c->base_ns = (ky * xx - xy * kx) / d;
+		c->per_token_ns = (xy * kk - ky * kx) / d;
+	}
+}
+
+/* How many tokens of prompts a step had, by its length; < 0: nothing to measure by. */
+static double tokens_of(const struct prompts *p, const struct istep *s)
+{
+	for (int by = 0; by < 2; by++) {
+		const struct cost *c = &p->cost[by];
+		double ns = (double)time_of(s, by) - c->base_ns - c->per_seq_ns * s->n_decode;
+
+		if (c->per_token_ns > 0 && time_of(s, by) != GPU_UNKNOWN)
+			return ns > 0 ? ns / c->per_token_ns : 0;
+	}
+	return -1;
 }
 
 /* ---- who ---- */
@@ -152,41 +206,67 @@ static int add_part(struct prompts *p, struct waiting *w, uint32_t at, uint32_t 
 	return imember_add(p->f, &(struct imember){ at, w->request, n_tokens, TL_PREFILL, at == w->first });
 }
 
+static uint32_t rest_of(const struct waiting *w)
+{
+	return w->prompt > w->done ? w->prompt - w->done : 1;
+}
+
+/* Who had a part of its prompt in step i, and not the end: of those that wait and had more than `left` to compute the
+ * one whose first token is nearest, or who has most to compute. NULL: nobody. */
+static struct waiting *who_waits(struct prompts *p, uint32_t i, size_t lo, double left)
+{
+	const struct istep *s = &p->f->steps.v[i];
+	struct waiting *best = NULL;
+
+	for (size_t k = lo; k < p->w.n && p->w.v[k].since_ns < s->launch0_ns; k++) {
+		struct waiting *w = &p->w.v[k];
+
+		if (w->first <= i || p->f->steps.v[w->first].segment != s->segment ||
+		    (w->prompt && rest_of(w) < left * ENOUGH))
+			continue;
+		if (!best || w->first < best->first ||
+		    (w->first == best->first && rest_of(w) > rest_of(best)))
+			best = w;
+	}
+	return best;
+}
+
 /* Prompts that end in step i, and a part of one that does not. lo: those before it have their first token. */
 static int fill_step(struct prompts *p, uint32_t i, size_t lo, const struct load *l)
 {
 	const struct istep *s = &p->f->steps.v[i];
-	double left = p->per_token_ns && s->busy_ns != GPU_UNKNOWN ? beyond_decodes(p, s) / p->per_token_ns : -1;
-	double all = left;
+	double all = tokens_of(p, s), left = all;
 	struct waiting *cut = NULL;
+	uint32_t n_open = 0;	/* that end here, and nobody knows how much was left of them */
 	int err = 0;
 
+	for (size_t k = lo; k < p->w.n && p->w.v[k].since_ns < s->launch0_ns; k++) {
+		const struct waiting *w = &p->w.v[k];
+
+		n_open += w->first == i && (!w->prompt || w->cut_before);
+		if (w->first == i && w->prompt && !w->cut_before)
+			left -= rest_of(w);
+	}
+	if (!p->f->has_graphs || !s->replayed)
+		cut = who_waits(p, i, lo, n_open ? 0 : left);
 	for (size_t k = lo; k < p->w.n && p->w.v[k].since_ns < s->launch0_ns && !err; k++) {
 		struct waiting *w = &p->w.v[k];
+		bool open = !w->prompt || w->cut_before;
 
-		if (w->first != i) {
-			if (w->first > i && !cut && p->f->steps.v[w->first].segment == s->segment)
-				cut = w;
-			continue;
-		}
-		/* what is known of its length; else an equal part of what is left */
-		if (w->prompt) {
-			uint32_t n = w->prompt > w->done ? w->prompt - w->done : 1;
-
-			left -= n;
-			err = add_part(p, w, i, n);
-		} else {
-			err = add_part(p, w, i, left > 0 ? (uint32_t)(left / l->ends + 0.5) : 0);
-		}
+		if (w->first == i)
+			err = add_part(p, w, i, !open ? rest_of(w) :
+					left > 0 ? (uint32_t)(left / (n_open + !!cut) + 0.5) : 0);
 	}
-	if (err || !cut || (p->f->has_graphs && s->replayed))
+	if (err || !cut)
 		return err;
 	if (all < 0)		/* nothing to measure by: a step without an end that is no replay has a part */
 		return p->f->has_graphs && !l->ends ? add_part(p, cut, i, 0) : 0;
+	if (n_open)		/* who waits fills what is left of a step */
+		return add_part(p, cut, i, left > 0 ? (uint32_t)(left / (n_open + 1) + 0.5) : 0);
 	if (left < MIN_PART || left * 100 < all * PART_PCT)
 		return 0;
 	if (cut->prompt && cut->done + left >= cut->prompt)
-		left = cut->prompt > cut->done + 1 ? cut->prompt - cut->done - 1 : 1;
+		left = rest_of(cut) > 1 ? rest_of(cut) - 1 : 1;
 	return add_part(p, cut, i, (uint32_t)(left + 0.5));
 }
 
@@ -200,14 +280,18 @@ int gpu_infer_prompts(struct inferred *f)
 	for (size_t k = 0; k < p.w.n && !err; k++) {
 		const struct waiting *w = &p.w.v[k];
 
-		for (uint32_t i = first_chance(f, w); i <= w->first; i++)
+		uint32_t i = first_chance(f, w);
+
+		p.w.v[k].cut_before = was_there(f, w, i) && (!i || f->steps.v[i - 1].segment != f->steps.v[i].segment);
+		for (; i <= w->first; i++)
 			loads[i].waits++;
 		loads[w->first].ends++;
-		loads[w->first].only = k + 1;
 	}
 	if (!err) {
-		fit_decodes(&p, loads);
-		fit_prompts(&p, loads);
+		for (int by = 0; by < 2; by++) {
+			fit_decodes(&p, loads, by);
+			fit_prompts(&p, loads, by);
+		}
 	}
 	for (uint32_t i = 0; i < f->steps.n && !err; i++) {
 		while (lo < p.w.n && p.w.v[lo].first < i)

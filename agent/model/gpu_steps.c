@@ -246,28 +246,37 @@ static int sum_up(struct model *m)
 	return err;
 }
 
-int gpu_finish(struct model *m)
+static int join_all(struct model *m)
 {
 	struct gpu_log *g = &m->gpu_log;
 	struct model_view v;
 	int err = 0;
 
-	m->gpu.counts.not_kept = g->not_kept;
-	if (!g->processes.n)
-		return 0;
 	model__view(m, &v);
 	for (size_t i = 0; i < g->processes.n && !err; i++) {
 		err = gpu_join(&g->processes.v[i], &m->gpu.counts);
 		if (!err)
 			err = gpu_cut(&g->processes.v[i], &v);
 	}
+	return err;
+}
+
+int gpu_finish(struct model *m)
+{
+	int err = 0;
+
+	m->gpu.counts.not_kept = m->gpu_log.not_kept;
+	if (m->gpu_log.processes.n) {
+		err = join_all(m);
+		if (!err)
+			find_ranks(m);
+		if (!err)
+			err = match_all(m);
+		if (!err)
+			err = sum_up(m);
+	}
+	gpu_log_free(&m->gpu_log);	/* only what it came to is needed; a half of that is of no use */
 	if (err)
-		return err;
-	find_ranks(m);
-	err = match_all(m);
-	if (!err)
-		err = sum_up(m);
-	if (!err)
-		gpu_log_free(g);	/* only what it came to is needed */
+		gpu_facts_free(&m->gpu);
 	return err;
 }

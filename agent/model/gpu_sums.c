@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-enum { MAX_EXECS = 65536, MAX_ROWS = 4000000 };
+enum { MAX_EXECS = 65536, MAX_LADDER = 512, FITS_PCT = 97, MAX_ROWS = 4000000 };
 
 struct union_of {		/* of spans that come by their begin */
 	uint64_t end_ns, sum_ns;
@@ -25,21 +25,32 @@ struct burst_sum {
 	struct union_of all, kernels, collective;
 };
 
+/* Batches that engines capture: below each of them the next one is padded to. */
+enum ladder { BY_EIGHT /* 1, 2, 4, 8, 16, 24 ... */, DOUBLING, BY_FOUR /* ... 8, 12, 16, 24 ... */, N_LADDERS };
+
+struct exec {			/* a graph, and the batches that it ran */
+	uint32_t least, most, size;
+	uint32_t rung[N_LADDERS], n[N_LADDERS];
+};
+
 struct summer {
 	struct model *m;
 	const struct step_index *ix;
 	struct burst_sum *sums;		/* by burst of the process that is looked at */
-	struct map *execs;		/* handle of a graph -> the largest batch that it ran */
+	struct map *execs;		/* its graphs: handle -> struct exec */
 	bool has_graphs;
 };
 
+static bool tells_kernels(const struct gpu_process *p, const struct gpu_burst *b)
+{
+	return b->window && p->windows.v[b->window - 1].kernels;
+}
+
 bool gpu_is_known(const struct gpu_process *p, const struct gpu_burst *b)
 {
-	bool kernels = b->window && p->windows.v[b->window - 1].kernels;
-
 	if (!b->whole || !b->window || !b->gpu1_ns || b->no_graphs)
 		return false;
-	return kernels ? !b->no_kernels : b->n_graphs > 0;
+	return tells_kernels(p, b) ? !b->no_kernels : b->n_graphs > 0;
 }
 
 static uint32_t batch_of(const struct model *m, uint32_t step)
@@ -68,32 +79,102 @@ static int sum_spans(struct summer *s, const struct gpu_process *p)
 	return 0;
 }
 
+static uint32_t rung(enum ladder l, uint32_t n)
+{
+	uint32_t two = 1;
+
+	while (two < n && two < 1u << 30)
+		two *= 2;
+	if (l == DOUBLING || n <= 8)
+		return two;
+	return l == BY_FOUR && n <= 12 ? 12 : (n + 7) / 8 * 8;
+}
+
+/* Most of a graph's batches have one rung: whoever is left when others cancel it out. */
+static void vote(struct exec *e, uint32_t batch)
+{
+	for (int l = 0; l < N_LADDERS; l++) {
+		uint32_t r = rung(l, batch);
+
+		if (!e->n[l])
+			e->rung[l] = r;
+		e->n[l] += e->rung[l] == r ? 1 : -1;
+	}
+	e->most = batch > e->most ? batch : e->most;
+	e->least = !e->least || batch < e->least ? batch : e->least;
+}
+
+/* Is each rung one graph's? */
+static bool is_ladder(const struct map *execs, enum ladder l)
+{
+	for (const struct exec *a = map__oldest(execs, NULL); a; a = map__newer(execs, a, NULL))
+		for (const struct exec *b = map__newer(execs, a, NULL); b; b = map__newer(execs, b, NULL))
+			if (a->rung[l] == b->rung[l] && a->n[l] && b->n[l])
+				return false;
+	return true;
+}
+
+static bool fits_ladder(const struct summer *s, const struct gpu_process *p, enum ladder l)
+{
+	size_t n = 0, good = 0;
+
+	for (size_t i = 0; i < p->bursts.n; i++) {
+		const struct gpu_burst *b = &p->bursts.v[i];
+		const struct exec *e = b->n_graphs && b->step ? map__get(s->execs, b->exec) : NULL;
+		uint32_t batch = e ? batch_of(s->m, b->step - 1) : 0;
+
+		n += batch > 0;
+		good += batch && rung(l, batch) == e->rung[l];
+	}
+	return good * 100 >= n * FITS_PCT && is_ladder(s->execs, l);
+}
+
+/* The size of a graph is not told. It is at least the largest batch that it ran; if graphs run several sizes, and
+ * all of them are such as engines capture, it is the next one of these. */
+static void find_sizes(const struct summer *s, const struct gpu_process *p)
+{
+	int l = N_LADDERS;
+	bool padded = false;
+
+	for (struct exec *e = map__oldest(s->execs, NULL); e; e = map__newer(s->execs, e, NULL)) {
+		padded |= e->least < e->most;
+		e->size = e->most;
+	}
+	if (padded && map__len(s->execs) <= MAX_LADDER)
+		for (l = 0; l < N_LADDERS && !fits_ladder(s, p, l);)
+			l++;
+	for (struct exec *e = map__oldest(s->execs, NULL); e && l < N_LADDERS; e = map__newer(s->execs, e, NULL))
+		e->size = e->rung[l];
+}
+
 static int learn_graphs(struct summer *s, const struct gpu_process *p)
 {
 	s->has_graphs = false;
+	s->execs = map__new(sizeof(struct exec), MAX_EXECS);
+	if (!s->execs)
+		return -ENOMEM;
 	for (size_t i = 0; i < p->bursts.n; i++) {
 		const struct gpu_burst *b = &p->bursts.v[i];
-		uint32_t *most, batch;
+		struct exec *e;
 
 		s->has_graphs |= b->n_graphs > 0;
-		if (!b->n_graphs || !b->step)
+		if (!b->n_graphs || !b->step || !batch_of(s->m, b->step - 1))
 			continue;
-		batch = batch_of(s->m, b->step - 1);
-		most = map__put(s->execs, b->exec, NULL);
-		if (!most && !map__is_full(s->execs))
+		e = map__put(s->execs, b->exec, NULL);
+		if (!e && !map__is_full(s->execs))
 			return -ENOMEM;
-		if (most && batch > *most)
-			*most = batch;
+		if (e)
+			vote(e, batch_of(s->m, b->step - 1));
 	}
+	find_sizes(s, p);
 	return 0;
 }
 
-/* The size of a graph is not told: what is known of it is the largest batch that it ran. */
 static uint16_t graph_of(const struct summer *s, const struct gpu_burst *b, uint32_t *ret_size)
 {
-	const uint32_t *most = b->n_graphs ? map__get(s->execs, b->exec) : NULL;
+	const struct exec *e = b->n_graphs ? map__get(s->execs, b->exec) : NULL;
 
-	*ret_size = most && *most <= UINT16_MAX ? *most : 0;
+	*ret_size = e && e->size <= UINT16_MAX ? e->size : 0;
 	if (!b->n_graphs)
 		return s->has_graphs ? TL_GRAPH_MISS : TL_GRAPH_NONE;
 	return *ret_size > batch_of(s->m, b->step - 1) ? TL_GRAPH_PADDED : TL_GRAPH_HIT;
@@ -133,7 +214,7 @@ static void fill_step(struct summer *s, const struct gpu_process *p, size_t burs
 		st->launch_ns = b->launch0_ns;
 	if (b->whole && !st->seen) {
 		st->seen = true;
-		st->counted = p->outside || (b->window && p->windows.v[b->window - 1].kernels);
+		st->counted = (p->outside_kernels && !b->unseen) || tells_kernels(p, b);
 		st->launches = b->n_kernels + b->n_graphs;
 		st->graph = graph_of(s, b, &size);
 	}
@@ -198,6 +279,8 @@ static int sum_process(struct summer *s, const struct gpu_process *p, bool evide
 	}
 	free(s->sums);
 	s->sums = NULL;
+	map__free(s->execs);
+	s->execs = NULL;
 	return err;
 }
 
@@ -235,8 +318,7 @@ int gpu_sum_steps(struct model *m, const struct step_index *ix)
 	int err = 0;
 
 	f->steps = calloc(m->v.n_steps + 1, sizeof(*f->steps));
-	s.execs = map__new(sizeof(uint32_t), MAX_EXECS);
-	if (!f->steps || !s.execs)
+	if (!f->steps)
 		err = -ENOMEM;
 	f->n_steps = err ? 0 : m->v.n_steps;
 	for (size_t i = 0; i < f->n_steps; i++)
@@ -244,7 +326,6 @@ int gpu_sum_steps(struct model *m, const struct step_index *ix)
 	/* a recording that tells of steps of devices by itself is believed */
 	for (size_t i = 0; i < m->gpu_log.processes.n && !err; i++)
 		err = sum_process(&s, &m->gpu_log.processes.v[i], !n_before);
-	map__free(s.execs);
 	if (!err && !n_before && m->evidence.gpu_steps.n) {
 		qsort(m->evidence.gpu_steps.v, m->evidence.gpu_steps.n, sizeof(*m->evidence.gpu_steps.v),
 		      by_begin);

@@ -34,7 +34,7 @@ struct gpu {
 	enum tl_gpu_level level;	/* as ordered */
 	enum tl_gpu_level fallback;	/* if there is no library any more */
 	enum tl_gpu_trouble trouble;	/* why the level was lowered, until it is told */
-	bool broken, leaving;
+	bool broken, leaving, behind;
 	uint64_t late_ns;	/* leaving: should have left by then */
 	struct gpu_tids tids;
 	struct gpu_counts told;	/* in the last health */
@@ -316,6 +316,7 @@ static void tell_health(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *c
 
 int gpu__poll(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)
 {
+	uint64_t head = __atomic_load_n(&g->ring->head, __ATOMIC_ACQUIRE);
 	struct pollfd p = { g->pidfd, POLLIN, 0 };
 	int n = 0, got = 1;
 
@@ -323,6 +324,7 @@ int gpu__poll(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)
 	while (!g->broken && n < MAX_EVENTS && (got = take(g, now_ns, fn, ctx)) > 0)
 		n++;
 	g->broken |= got < 0;
+	g->behind = !g->broken && (int64_t)(head - g->tail) > 0;
 	if (gpu__state(g) != g->told_state || g->level != g->told_level || g->trouble ||
 	    since(now_ns, g->told_ns) >= SECOND_NS) {
 		tell_health(g, now_ns, fn, ctx);
@@ -331,6 +333,11 @@ int gpu__poll(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)
 	if (g->broken)
 		return -EPROTO;
 	return !n && poll(&p, 1, 0) > 0 ? -ESRCH : n;
+}
+
+bool gpu__is_behind(const struct gpu *g)
+{
+	return g->behind;
 }
 
 int gpu__wait_left(struct gpu *g, gpu_event_fn fn, void *ctx)

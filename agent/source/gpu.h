@@ -49,6 +49,8 @@ int gpu__poll(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx);
 /* The library begins to leave; gpu__leave waits for it. For several at once. */
 void gpu__let_go(struct gpu *g);
 bool gpu__is_late(const struct gpu *g, uint64_t now_ns);	/* it should have left by now */
+/* A writer has not finished: what others wrote since was not taken by the last gpu__poll. */
+bool gpu__is_behind(const struct gpu *g);
 /* Tells the library to leave, takes what still arrives, and waits for the end until 2 s after it was first told so.
  * 0, or -ETIMEDOUT, -ESRCH. */
 int gpu__wait_left(struct gpu *g, gpu_event_fn fn, void *ctx);

@@ -3,7 +3,6 @@
 #include "source/gpu_find.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,18 +11,39 @@
 
 enum { MAX_PROCESSES = 1 << 16 };
 
+struct look {
+	const char *begin;	/* of the name of a file */
+	char *found;		/* NULL: of no interest */
+	size_t size;
+};
+
 static int on_map(void *ctx, const struct proc_map *m)
 {
-	static const char name[] = "libcuda.so";	/* .1, .550.54.15 */
 	const char *base = strrchr(m->path, '/');
+	struct look *l = ctx;
 
-	(void)ctx;
-	return base && !strncmp(base + 1, name, sizeof(name) - 1);
+	if (!base || strncmp(base + 1, l->begin, strlen(l->begin)))
+		return 0;
+	if (l->found)
+		snprintf(l->found, l->size, "%s", base + 1);
+	return 1;
 }
 
 int gpu_maps_cuda(pid_t pid)
 {
-	return proc_each_exec_map(pid, on_map, NULL);
+	struct look l = { .begin = "libcuda.so" };	/* .1, .550.54.15 */
+
+	return proc_each_exec_map(pid, on_map, &l);
+}
+
+int gpu_mapped_cupti(pid_t pid, char *ret, size_t size)
+{
+	struct look l = { "libcupti.so", ret, size };
+	int n;
+
+	*ret = 0;
+	n = proc_each_exec_map(pid, on_map, &l);
+	return n < 0 ? n : 0;
 }
 
 struct family {

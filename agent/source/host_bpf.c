@@ -7,7 +7,6 @@
 #include "source/probes.h"
 #include "../../bpf/sched_thread.h"
 #include "../../bpf/target_bits.h"
-#include <bpf/btf.h>
 #include <errno.h>
 #include <linux/perf_event.h>
 #include <stdlib.h>
@@ -22,31 +21,13 @@ static bool is_mine(size_t row)
 	return probes[row].family == PROBE_SCHED;
 }
 
-/* sched_switch hands over the state of the task that leaves since 5.18. */
-static bool has_prev_state(void)
-{
-	struct btf *btf = btf__load_vmlinux_btf();
-	const struct btf_type *t;
-	bool has = false;
-	int id;
-
-	id = btf ? btf__find_by_name_kind(btf, "btf_trace_sched_switch", BTF_KIND_TYPEDEF) : -ENOENT;
-	t = id > 0 ? btf__type_by_id(btf, id) : NULL;
-	t = t ? btf__type_by_id(btf, t->type) : NULL;		/* a pointer */
-	t = t && btf_is_ptr(t) ? btf__type_by_id(btf, t->type) : NULL;
-	if (t && btf_is_func_proto(t))
-		has = btf_vlen(t) == 5;		/* void *, preempt, prev, next, prev_state */
-	btf__free(btf);
-	return has;
-}
-
 static int set_up(struct host *h, struct sched_bpf *sched)
 {
 	struct net_bpf *net = h->bpf->net;
 	int err;
 
 	sched->rodata->wakeup_bytes = net->rodata->wakeup_bytes;
-	sched->rodata->has_prev_state = has_prev_state();
+	sched->rodata->has_prev_state = !h->no_prev_state;
 	sched->rodata->cpu_cgroup_v1 = host_cgroup_is_v1(h);
 	err = bpf_map__reuse_fd(sched->maps.events, bpf_map__fd(net->maps.events));
 	err = err ? err : bpf_map__reuse_fd(sched->maps.cells, bpf_map__fd(net->maps.cells));
@@ -85,6 +66,10 @@ static int load(struct host *h)
 	for (size_t i = 0; i < n_probes; i++)
 		rows |= (uint64_t)is_mine(i) << i;
 	err = try_load(h, rows);
+	if (err && err != -ENOMEM) {	/* asked of the verifier: to read the kernel's types takes longer */
+		h->no_prev_state = true;
+		err = try_load(h, rows);
+	}
 	if (!err || err == -ENOMEM)
 		return err;
 	for (size_t i = 0; i < n_probes; i++) {

@@ -52,6 +52,7 @@ struct thread {
 struct host {
 	struct src_bpf *bpf;
 	struct sched_bpf *sched;	/* NULL: none of its programs can be loaded */
+	bool no_prev_state;		/* before 5.18 sched_switch does not hand over that of who leaves */
 	struct map *processes;		/* tgid -> struct process */
 	struct map *threads;		/* tid -> struct thread */
 	struct map *watches;		/* tid -> uint32_t: what the kernel was asked of it */

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum { MAX_FILES = 8192, MAX_IMAGES = 8192 };
-static const uint64_t max_age_ns = 1000000000;
+static const uint64_t min_age_ns = 1000000000, max_age_ns = 16000000000;
 
 struct file {
 	int code;			/* as code_of_library */
@@ -36,7 +36,8 @@ struct images {
 	pid_t pid;
 	struct image_files *files;
 	VEC(struct image) v;		/* by address */
-	uint64_t read_ns;
+	uint64_t read_ns, age_ns;	/* when, and how long nothing new is looked for */
+	uint64_t sum;			/* tells those that were read from others */
 };
 
 struct image_files *image_files__new(void)
@@ -125,15 +126,23 @@ static int by_start(const void *a, const void *b)
 	return x->map.start < y->map.start ? -1 : x->map.start > y->map.start;
 }
 
+/* Code that is in no file is asked for again and again, and an engine has thousands of maps: less and less
+ * often while they stay as they are. */
 static void read_maps(struct images *m, uint64_t now_ns)
 {
-	if (m->read_ns && now_ns - m->read_ns < max_age_ns)
+	uint64_t sum = 0;
+
+	if (m->read_ns && now_ns - m->read_ns < m->age_ns)
 		return;
 	m->read_ns = now_ns;
 	m->v.n = 0;
 	proc_each_exec_map(m->pid, add_map, m);		/* what could be read is better than nothing */
 	if (m->v.n)
 		qsort(m->v.v, m->v.n, sizeof(*m->v.v), by_start);
+	for (size_t i = 0; i < m->v.n; i++)
+		sum = sum * 31 + m->v.v[i].map.start + m->v.v[i].map.inode;
+	m->age_ns = sum != m->sum || !m->age_ns ? min_age_ns : 2 * m->age_ns < max_age_ns ? 2 * m->age_ns : max_age_ns;
+	m->sum = sum;
 }
 
 static struct image *image_at(const struct images *m, uint64_t addr)

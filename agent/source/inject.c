@@ -478,6 +478,23 @@ static void explain(struct inject_result *r, pid_t pid, int err)
 	snprintf(r->why, sizeof(r->why), "process %d %s", pid, what);
 }
 
+int inject_check(pid_t pid, const char *path, char why[160])
+{
+	struct inject_target t;
+	int library = open_library(path), err;
+
+	why[0] = 0;
+	if (library < 0) {
+		snprintf(why, 160, "libtokenlag.so: %s", strerror(-library));
+		return library;
+	}
+	err = inject_target__open(pid, library, &t, why);
+	if (!err)
+		inject_target__close(&t);
+	close(library);
+	return err;
+}
+
 int inject(pid_t pid, const struct inject_opts *opts, struct inject_result *ret)
 {
 	struct inject_target t;

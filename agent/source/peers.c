@@ -4,6 +4,7 @@
 
 #include "base/vec.h"
 #include "source/proc.h"
+#include "source/sock_diag.h"
 #include <dirent.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -237,6 +238,21 @@ static int read_listeners(struct look *l, pid_t pid, const char *name)
 	return err;
 }
 
+/* Every client that connects anew is looked at: the tables in /proc are for other network namespaces. */
+static int find_listeners(struct look *l, pid_t pid)
+{
+	struct listening *found = NULL;
+	int n = sock_diag_reaches(pid) ? sock_diag_listening(&found) : -ENOENT, err = 0;
+
+	for (int i = 0; i < n && !err; i++)
+		err = ADD(&l->inodes, found[i].inode, MAX_SOCKETS);
+	free(found);
+	if (n >= 0 || n == -ENOMEM)
+		return n < 0 ? n : err;
+	err = read_listeners(l, pid, "tcp");
+	return err ? err : read_listeners(l, pid, "tcp6");
+}
+
 int peers_look(uint32_t pid, struct peer *ret)
 {
 	struct look l = { .self = pid };
@@ -245,8 +261,7 @@ int peers_look(uint32_t pid, struct peer *ret)
 
 	if (!read_stat(pid, &line))
 		return -ESRCH;
-	has = read_listeners(&l, pid, "tcp");
-	has = has ? has : read_listeners(&l, pid, "tcp6");
+	has = find_listeners(&l, pid);
 	if (!has && l.inodes.n) {
 		qsort(l.inodes.v, l.inodes.n, sizeof(*l.inodes.v), by_value);
 		has = has_socket(pid, l.inodes.v, l.inodes.n);

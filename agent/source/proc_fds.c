@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the open descriptors of a process tell: listening ports, GPUs, io_uring. */
 #include "source/proc_priv.h"
+#include "source/sock_diag.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -34,8 +35,7 @@ static int add_listener(struct proc_scan *s, uint64_t netns, uint64_t inode, uin
 	return 0;
 }
 
-/* The kernel lists listening sockets before all others: a host with 100,000 connections costs no
- * more than one with ten. */
+/* The kernel lists listening sockets before all others. */
 static int read_tcp(struct proc_scan *s, pid_t pid, const char *name, uint64_t netns)
 {
 	char path[64], line[512];
@@ -61,6 +61,18 @@ static int read_tcp(struct proc_scan *s, pid_t pid, const char *name, uint64_t n
 	return err;
 }
 
+/* Without a table of all connections; -ENOENT: it does not answer. */
+static int ask_kernel(struct proc_scan *s, pid_t pid, uint64_t netns)
+{
+	struct listening *found = NULL;
+	int n = sock_diag_reaches(pid) ? sock_diag_listening(&found) : -ENOENT, err = 0;
+
+	for (int i = 0; i < n && !err; i++)
+		err = add_listener(s, netns, found[i].inode, found[i].port);
+	free(found);
+	return n >= 0 ? err : n == -ENOMEM ? n : -ENOENT;
+}
+
 static int load_netns(struct proc_scan *s, pid_t pid, uint64_t netns)
 {
 	uint64_t *more;
@@ -70,9 +82,11 @@ static int load_netns(struct proc_scan *s, pid_t pid, uint64_t netns)
 		if (s->netns[i] == netns)
 			return 0;
 	}
-	err = read_tcp(s, pid, "tcp", netns);
-	if (!err)
-		err = read_tcp(s, pid, "tcp6", netns);
+	err = ask_kernel(s, pid, netns);
+	if (err == -ENOENT) {
+		err = read_tcp(s, pid, "tcp", netns);
+		err = err ? err : read_tcp(s, pid, "tcp6", netns);
+	}
 	if (err)
 		return err;
 	if (s->n_netns == s->max_netns) {

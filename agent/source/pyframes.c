@@ -14,7 +14,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 1024, MAX_WALK = 64, MAX_TEXT = 256 };
+enum { MAX_THREADS = 1024, MAX_WALK = 64, MAX_TEXT = 256,
+       N_KNOWN = 256,		/* codes whose names are kept */
+       MAX_SPAN = 256 };	/* bytes from one field of a struct to another that are read at once */
 
 /* Offsets of fields in structs of the interpreter. */
 struct layout {
@@ -37,12 +39,19 @@ enum {
 	W_QUALNAME = 37, W_LENGTH = 69, W_TEXT = 70, W_COLLECTING = 72, N_WORDS = 73,
 };
 
+/* What a PyCodeObject is called: each read is a system call, and the frames of a thread hardly change. */
+struct known {
+	uint64_t code, filename, qualname;	/* addresses; code 0: none */
+	struct pyframe frame;
+};
+
 struct pyframes {
 	pid_t pid;
 	uint64_t runtime;		/* address of _PyRuntime */
 	struct layout l;
 	pid_t tid;			/* asked for last, ... */
 	uint64_t tstate;		/* ... and its PyThreadState */
+	struct known known[N_KNOWN];	/* by address of the code */
 };
 
 static int read_mem(pid_t pid, uint64_t addr, void *buf, size_t len)
@@ -56,6 +65,25 @@ static int read_mem(pid_t pid, uint64_t addr, void *buf, size_t len)
 static int read_ptr(const struct pyframes *p, uint64_t addr, uint64_t *ret)
 {
 	return read_mem(p->pid, addr, ret, sizeof(*ret));
+}
+
+/* Two fields of a struct, mostly at once. */
+static int read_two(const struct pyframes *p, uint64_t at, uint16_t a, uint16_t b, uint64_t *ret_a, uint64_t *ret_b)
+{
+	uint16_t first = a < b ? a : b, span = (a < b ? b - a : a - b) + sizeof(uint64_t);
+	char buf[MAX_SPAN];
+	int err;
+
+	if (span > sizeof(buf)) {
+		err = read_ptr(p, at + a, ret_a);
+		return err ? err : read_ptr(p, at + b, ret_b);
+	}
+	err = read_mem(p->pid, at + first, buf, span);
+	if (err)
+		return err;
+	memcpy(ret_a, buf + (a - first), sizeof(*ret_a));
+	memcpy(ret_b, buf + (b - first), sizeof(*ret_b));
+	return 0;
 }
 
 /* ---- finding it ---- */
@@ -212,14 +240,27 @@ static int read_text(const struct pyframes *p, uint64_t str, char *ret, size_t s
 	return err;
 }
 
-static int read_code(const struct pyframes *p, uint64_t code, struct pyframe *ret)
+/* Another code at the same address has other names, by all that shows. */
+static int read_code(struct pyframes *p, uint64_t code, struct pyframe *ret)
 {
+	struct known *k = &p->known[code / 16 % N_KNOWN];
 	uint64_t file, function;
-	int err = read_ptr(p, code + p->l.filename, &file);
+	int err = read_two(p, code, p->l.filename, p->l.qualname, &file, &function);
 
-	err = err ? err : read_ptr(p, code + p->l.qualname, &function);
-	err = err ? err : read_text(p, file, ret->file, sizeof(ret->file));
-	return err ? err : read_text(p, function, ret->function, sizeof(ret->function));
+	if (err)
+		return err;
+	if (k->code != code || k->filename != file || k->qualname != function) {
+		k->code = 0;
+		err = read_text(p, file, k->frame.file, sizeof(k->frame.file));
+		err = err ? err : read_text(p, function, k->frame.function, sizeof(k->frame.function));
+		if (err)
+			return err;
+		k->code = code;
+		k->filename = file;
+		k->qualname = function;
+	}
+	*ret = k->frame;
+	return 0;
 }
 
 static int first_frame(const struct pyframes *p, uint64_t *ret)
@@ -250,12 +291,10 @@ int pyframes__read(struct pyframes *p, pid_t tid, struct pyframe *ret, size_t ma
 	if (!read_mem(p->pid, interp + p->l.gc_collecting, &collecting, sizeof(collecting)))
 		*ret_gc = collecting == 1;
 	for (int i = 0; i < MAX_WALK && n < max && frame; i++) {
-		if (read_ptr(p, frame + p->l.code, &code) || !code)
+		if (read_two(p, frame, p->l.code, p->l.previous, &code, &frame) || !code)
 			break;
 		/* Frames of the interpreter itself have no code of Python's: they are left out. */
 		n += !read_code(p, code, &ret[n]);
-		if (read_ptr(p, frame + p->l.previous, &frame))
-			break;
 	}
 	return n;
 }

@@ -11,13 +11,16 @@ enum {
 	MAX_AGE_S = 10,		/* ... and begin so long before its window */
 	TELL_CLOCK_NS = 500000000,
 	GOOD_PAIR_NS = 500, MAX_PAIR_NS = 50000,
+	GRAPH_RECORDS = 64,	/* of a buffer: some tenths of a second of a decoding server */
 };
 
 void records__on_request(uint8_t **buf, size_t *size, size_t *max_records)
 {
 	*buf = buffers__take(&target.buffers);
 	*size = BUFFER_BYTES;
-	*max_records = 0;	/* as many as fit */
+	/* As many as fit; but a buffer comes back when it is full, or when a flush finds all of its work done. Of
+	 * a device that always has work to do, a buffer of graphs would come after many seconds. */
+	*max_records = __atomic_load_n(&target.level, __ATOMIC_RELAXED) == TL_ORDER_GRAPH ? GRAPH_RECORDS : 0;
 }
 
 void records__on_complete(void *context, uint32_t stream, uint8_t *buf, size_t size, size_t valid)

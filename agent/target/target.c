@@ -17,7 +17,7 @@
 int InitializeInjection(void);
 int tokenlag_start(int memfd);
 
-enum { IDLE_TICK_MS = 10, ACTIVE_TICK_MS = 2, HEARTBEAT_NS = 2000000000,
+enum { IDLE_TICK_MS = 10, ACTIVE_TICK_MS = 2, HEARTBEAT_NS = 1500000000,
        ASK_CUDA_NS = 100000000 };
 
 struct target target;
@@ -167,8 +167,9 @@ static int follow(void)
 	return err;
 }
 
-/* Lets go of CUPTI, whatever happened. The first reason stays. */
-static void leave(int err)
+/* Lets go of CUPTI, whatever happened. The first reason stays. Returns the state that it is in then (enum
+ * tl_ring_state), 0 if that was said already. */
+static uint32_t leave(int err)
 {
 	char why[sizeof(target.ring.shared->why)];
 	int ended = 0, left;
@@ -183,13 +184,13 @@ static void leave(int err)
 	}
 	if (err == -EPIPE) {		/* CUPTI has finalized itself */
 		die("CUPTI met a fatal error and switched itself off");
-		return;
+		return 0;
 	}
 	if (ended == -ECANCELED)
-		return;
+		return 0;
 	left = window__let_go();
 	if (left == -ECANCELED)
-		return;
+		return 0;
 	if (err || ended)
 		target__say("%.127s", why);
 	else if (left > 0)
@@ -197,11 +198,30 @@ static void leave(int err)
 			    "older than 12.6" : "it did not call back");
 	else
 		target__say("%s", "");
-	target__state(err ? TL_RING_REFUSED : TL_RING_LEFT);
+	return err ? TL_RING_REFUSED : TL_RING_LEFT;
+}
+
+/* Whoever reads the last state may start the next time at once: nothing of this one is touched behind that. */
+static void say_last(uint32_t state)
+{
+	struct ring ring = target.ring;
+
+	if (!launches__drained()) {	/* a callback may still write: the next start unmaps it */
+		if (state)
+			target__state(state);
+		__atomic_store_n(&target.phase, PHASE_FREE, __ATOMIC_RELEASE);
+		return;
+	}
+	target.ring = (struct ring){ 0 };
+	__atomic_store_n(&target.phase, PHASE_FREE, __ATOMIC_RELEASE);
+	if (state)
+		__atomic_store_n(&ring.shared->state, state, __ATOMIC_RELEASE);
+	ring__unmap(&ring);
 }
 
 static void *run(void *ctx)
 {
+	uint32_t state = TL_RING_REFUSED;
 	int err;
 
 	(void)ctx;
@@ -209,12 +229,10 @@ static void *run(void *ctx)
 	err = guard__start(&target.guard, on_hang);
 	if (err) {
 		target__say("no thread for a watchdog");
-		target__state(TL_RING_REFUSED);
 	} else {
 		target__state(TL_RING_IDLE);
 		err = follow();
-		if (err != -ECANCELED)
-			leave(err);
+		state = err != -ECANCELED ? leave(err) : 0;
 		guard__stop(&target.guard);
 	}
 	__atomic_store_n(&target.off, 1, __ATOMIC_SEQ_CST);
@@ -226,9 +244,7 @@ static void *run(void *ctx)
 			buffers__free(&target.buffers, buf);
 		buffers__close(&target.buffers);
 	}
-	if (launches__drained())
-		ring__unmap(&target.ring);
-	__atomic_store_n(&target.phase, PHASE_FREE, __ATOMIC_RELEASE);
+	say_last(state);
 	return NULL;
 }
 

@@ -140,24 +140,25 @@ static int enable_kinds(uint32_t level)
 	return 0;
 }
 
-/* Silence is not idleness: some CUPTIs collect nothing after an empty session, and report
- * success. */
+/* Launches, and no record of them for a while. */
+static bool is_silent(uint64_t now)
+{
+	const struct window *w = &target.window;
+
+	return __atomic_load_n(&w->n_launches, __ATOMIC_RELAXED) >= DEAD_LAUNCHES && !w->n_device &&
+	       !w->n_bad && !__atomic_load_n(&w->n_captures, __ATOMIC_RELAXED) &&
+	       now - w->first_launch_ns >= DEAD_NS;
+}
+
 static int judge(uint64_t now)
 {
 	struct window *w = &target.window;
-	uint64_t launches = __atomic_load_n(&w->n_launches, __ATOMIC_RELAXED), bad, records;
+	uint64_t bad, records;
 
 	if (__atomic_load_n(&target.fatal, __ATOMIC_ACQUIRE))
 		return -EPIPE;
-	if (launches && !w->first_launch_ns)
+	if (__atomic_load_n(&w->n_launches, __ATOMIC_RELAXED) && !w->first_launch_ns)
 		w->first_launch_ns = now;
-	if (launches >= DEAD_LAUNCHES && !w->n_device && !w->n_bad &&
-	    !__atomic_load_n(&w->n_captures, __ATOMIC_RELAXED) &&
-	    now - w->first_launch_ns >= DEAD_NS) {
-		target__say("collection is dead: %llu launches gave no record",
-			    (unsigned long long)launches);
-		return -ENODATA;
-	}
 	bad = w->n_bad - w->judged_bad;
 	records = w->n_records - w->judged_records;
 	if (bad >= BAD_RECORDS && bad * 10 >= records) {
@@ -264,7 +265,9 @@ int window__tick(void)
 		err = judge(now);
 	if (err)
 		return err;
-	return w->n_records >= max_records || now - w->begin_ns >= max_ms * 1000000;
+	/* A flush that is not forced may bring nothing while a device always has work that is not done: the
+	 * end of the window will tell. */
+	return w->n_records >= max_records || now - w->begin_ns >= max_ms * 1000000 || is_silent(now);
 }
 
 /* Off first, then what is left: whole buffers by themselves, at last those with work that is not
@@ -314,7 +317,13 @@ int window__end(void)
 	if (!err)
 		err = ask_dropped();
 	if (!err && target.window.n_launches >= DEAD_LAUNCHES)
-		err = judge(target.window.first_launch_ns + DEAD_NS);
+		err = judge(now_ns());
+	/* Silence is not idleness: some CUPTIs collect nothing after an empty session, and report success. */
+	if (!err && is_silent(target.window.first_launch_ns + DEAD_NS)) {
+		target__say("collection is dead: %llu launches gave no record",
+			    (unsigned long long)target.window.n_launches);
+		err = -ENODATA;
+	}
 	target.window.level = 0;
 	return err;
 }

@@ -54,9 +54,11 @@ def replays(seen):
 
 # ---- steps ----
 
-def steps(seen, log, budget, k_first=None):
+def steps(seen, log, budget, k_first=None, raced=0):
 	"""k_first: the numbers that the log may give the first step that was seen. A step that differs counts, also
-	where it says itself that it is not certain."""
+	where it says itself that it is not certain; but for `raced` of them, in which a request that was told to stop
+	a moment before may be or not: the engine may read that before it plans the step or behind, and nothing on
+	its wires says which."""
 	its = vllm_truth.iterations(log)
 	j = vllm_truth.Judged(seen.steps, its, budget)
 	say("%d steps, %d of them with a prefill; %d differ from the log; tokens: %d of %d that are certain differ, bounds of "
@@ -68,7 +70,9 @@ def steps(seen, log, budget, k_first=None):
 		ok = k_first[0] <= j.first <= k_first[1]
 	check("as many steps as the log has", ok, "%d seen, %d logged, the first is %s of %s" % (j.n, len(its), j.first, k_first))
 	say("%d steps say that they are not whole" % sum(s.incomplete for s in seen.steps))
-	check("who computed in each step is the log's in >= 99.9 %", len(j.bad) <= 0.001 * j.n, j.show(j.bad))
+	races = [(s, it) for s, it in j.bad if s.incomplete and s.ctx_requests == it.ctx_requests and
+		0 < s.gen_requests - it.gen_requests <= s.n_guessed]
+	check("who computed in each step is the log's in >= 99.9 %", len(j.bad) - min(len(races), raced) <= 0.001 * j.n, j.show(j.bad))
 	check("prefill tokens are exact in >= 99 % of the steps that the wire determines",
 		len(j.bad_tokens) <= 0.01 * j.n_sure, j.show(j.bad_tokens))
 	check("and these are nearly all", j.n_rest <= 0.02 * j.n, "%d of %d are not" % (j.n_rest, j.n))

@@ -16,6 +16,7 @@ enum { OVERHEAD_NS = 2000, OVERHEAD_REQUEST = 7 << 16, OVERHEAD_FLUSH = 1 << 16,
 struct buffer {
 	uint8_t *data;
 	size_t bytes, used;
+	size_t n, max;		/* records, without CUPTI's own; 0: as many as fit */
 	uint64_t last_end_ns;	/* CLOCK_MONOTONIC */
 	struct buffer *next;
 };
@@ -38,7 +39,7 @@ static uint32_t period_ms;
 static pthread_t worker;
 static uint64_t (*own_clock)(void);
 static uint64_t zero_after = UINT64_MAX, fatal_after = UINT64_MAX, overhead_us;
-static int corr_fault;
+static int corr_fault, whole_buffers;
 static int forked;
 
 static void in_child(void)
@@ -52,6 +53,7 @@ __attribute__((constructor)) static void load(void)
 	sim_fault("fatal_error", &fatal_after);
 	sim_fault("overhead", &overhead_us);
 	corr_fault = sim_fault("corr_wrong", NULL);
+	whole_buffers = sim_fault("whole_buffers", NULL);
 	pthread_atfork(NULL, NULL, in_child);
 }
 
@@ -228,7 +230,7 @@ static uint8_t *reserve(struct thread *t, size_t bytes, uint64_t end_ns)
 	uint8_t *at;
 
 	pthread_mutex_lock(&t->lock);
-	if (t->now.data && t->now.used + bytes > t->now.bytes) {
+	if (t->now.data && (t->now.used + bytes > t->now.bytes || (t->now.max && t->now.n == t->now.max))) {
 		if (buffer__put_away(&t->now))
 			__atomic_fetch_add(&dropped, 1, __ATOMIC_RELAXED);
 		t->now = (struct buffer){ 0 };
@@ -240,6 +242,7 @@ static uint8_t *reserve(struct thread *t, size_t bytes, uint64_t end_ns)
 		__atomic_store_n(&asked, 1, __ATOMIC_RELAXED);
 		if (request)
 			request(&fresh.data, &fresh.bytes, &max_records);
+		fresh.max = whole_buffers ? 0 : max_records;
 		o.end = o.start + (overhead_us ? overhead_us * 1000 : OVERHEAD_NS);
 		if (!fresh.data || fresh.bytes < 1024)
 			return NULL;
@@ -253,6 +256,7 @@ static uint8_t *reserve(struct thread *t, size_t bytes, uint64_t end_ns)
 	}
 	at = t->now.data + t->now.used;
 	t->now.used += bytes;
+	t->now.n++;
 	if (t->now.last_end_ns < end_ns)
 		t->now.last_end_ns = end_ns;
 	return at;

@@ -24,6 +24,7 @@
  *                                launches 3 kernels and leaves
  *   fatal_error=N                CUPTI gives up by itself after N records, and says so (STATE)
  *   corr_wrong                   graph launches of sessions after the first have another's id
+ *   whole_buffers                a buffer gets as many records as fit, whatever was asked for
  *   timestamp_corrupt            a second timestamp callback breaks the stamps of 64 records
  *   overhead=US                  each buffer asked for reports so much overhead
  *

@@ -11,6 +11,7 @@ import json
 import sys
 
 TOLERANCE_NS = 5000
+HOST_TOLERANCE_NS = 300000
 
 
 def read_truth(path):
@@ -58,10 +59,11 @@ class Comparison:
 		if not ok and len(self.odd[what]) < 5:
 			self.odd[what].append(why)
 
-	def members(self, step, ids):
+	def members(self, step, ids, known):
 		got = collections.Counter()
 		for seq, phase, n in step["members"]:
-			got[ids.get(seq), phase[0]] += 1
+			if ids.get(seq) in known:
+				got[ids[seq], phase[0]] += 1
 		return got
 
 	def run(self):
@@ -84,19 +86,39 @@ class Comparison:
 		self.n["report_steps"] = len(by_end)
 		self.n["report_steps_matched"] = len(matched)
 		self.shares(matched)
+		self.hosts(ids, known)
+
+	def hosts(self, ids, known):
+		"""Steps that are known by launches alone: matched by when the host had their outputs."""
+		rest = sorted((self.ns(s["t1_ms"]), i) for i, s in enumerate(self.report["steps"]) if s["t_gpu1_ms"] is None)
+		ends = [e for e, _ in rest]
+		if not ends:
+			return
+		for s in self.steps:
+			at = bisect.bisect_left(ends, s["t1_ns"] - HOST_TOLERANCE_NS)
+			if at < len(ends) and ends[at] <= s["t1_ns"] + HOST_TOLERANCE_NS:
+				r = self.report["steps"][rest[at][1]]
+				want, got = self.wanted(s, known), self.members(r, ids, known)
+				self.note("host_members", want == got, s["step"], sorted(want - got), sorted(got - want))
+				self.note("host_launches", r["launches"] == self.launches(s), s["step"], r["launches"], self.launches(s))
+		self.n["host_steps"] = len(ends)
+
+	def launches(self, s):
+		return sum(k[1] == 0 for k in s["kernels"]) if s["graph"] in ("none", "miss") else 3	# a graph and two of sampling
+
+	def wanted(self, s, known):
+		return collections.Counter((m[0], m[1]) for m in s["members"] if m[0] in known)
 
 	def one(self, s, r, work, ids, known):
 		gpu0 = self.ns(r["t_gpu0_ms"])
 		self.note("begin", abs(gpu0 - work[0][0]) <= TOLERANCE_NS, s["step"], gpu0 - work[0][0])
 		busy = round(r["gpu_busy_ms"] * 1e6)
 		self.note("busy", abs(busy - union(work)) <= TOLERANCE_NS, s["step"], busy, union(work))
-		n = sum(k[1] == 0 for k in s["kernels"])
-		launches = n if s["graph"] in ("none", "miss") else 3	# a graph and two of sampling
+		launches = self.launches(s)
 		if r["launches"] is not None:
 			self.note("launches", r["launches"] == launches, s["step"], r["launches"], launches)
 		self.note("graph", r["graph"] == s["graph"], s["step"], r["graph"], s["graph"])
-		want = collections.Counter((m[0], m[1]) for m in s["members"] if m[0] in known)
-		got = collections.Counter({k: v for k, v in self.members(r, ids).items() if k[0] in known})
+		want, got = self.wanted(s, known), self.members(r, ids, known)
 		self.note("members", want == got, s["step"], sorted(want - got), sorted(got - want))
 		for phase in "pd":
 			w = {k for k in want if k[1] == phase}

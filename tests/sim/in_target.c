@@ -429,6 +429,25 @@ static int case_cycles(void)
 	return bad;
 }
 
+/* Whoever sees that it has left may start it again at once. */
+static int case_at_once(void)
+{
+	uint64_t n = number("n", 500), busy = 0;
+	int ret;
+
+	for (uint64_t i = 0; i < n; i++) {
+		agent__open(&agent, 1 << 20);
+		order(TL_ORDER_LEAVE);
+		ret = start(agent.memfd);
+		while (!ret && __atomic_load_n(&agent.ring->state, __ATOMIC_ACQUIRE) < TL_RING_LEFT)
+			;
+		busy += ret != 0;
+		agent__close(&agent);
+	}
+	printf("started=%" PRIu64 " busy=%" PRIu64 "\n", n, busy);
+	return busy != 0;
+}
+
 /* The agent is another process, and is killed in the middle of a window. */
 static int case_orphan(void)
 {
@@ -550,7 +569,7 @@ int main(int argc, char **argv)
 	} cases[] = {
 		{ "window", case_window }, { "fault", case_fault },   { "cycles", case_cycles },
 		{ "orphan", case_orphan }, { "fork", case_fork },     { "quiet", case_quiet },
-		{ "garbage", case_garbage }, { "soak", case_soak },
+		{ "garbage", case_garbage }, { "soak", case_soak },   { "at_once", case_at_once },
 	};
 
 	n_args = argc - 2;
@@ -558,6 +577,7 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	for (size_t i = 0; argc > 1 && i < sizeof(cases) / sizeof(cases[0]); i++)
 		if (!strcmp(argv[1], cases[i].name)) {
+			load_kernel_ns = number("kernel_ns", load_kernel_ns);
 			open_all();
 			return cases[i].fn();
 		}

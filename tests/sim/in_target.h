@@ -54,6 +54,7 @@ struct load {
 	bool record;
 	uint64_t n_launches;	/* that a callback should see: graphs, kernels, copies */
 };
+extern uint64_t load_kernel_ns;	/* of each kernel */
 void load__open(struct load *l);	/* the thread that steps is the one that opened it */
 void load__step(struct load *l);
 void load__capture(struct load *l);	/* launches that do not run */

@@ -78,8 +78,8 @@ void target_load_cuda(const char *libcuda, const char *libcupti)
 }
 
 /* ---- work ---- */
-static uint64_t kernel_ns = 4000;
-static void *kernel_args[2] = { &kernel_ns, NULL };
+uint64_t load_kernel_ns = 4000;
+static void *kernel_args[2] = { &load_kernel_ns, NULL };
 
 static void on_work(void *ctx, const struct sim_work *w)
 {

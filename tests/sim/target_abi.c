@@ -5,51 +5,22 @@
 #include <cupti.h>
 
 #include "../../agent/target/cupti_abi.h"
+#include "abi_fields.h"
 
-#define SAME(theirs, field, ours, name)                                             \
-	_Static_assert(offsetof(theirs, field) == offsetof(struct ours, name) && \
-		       sizeof(((theirs *)0)->field) == sizeof(((struct ours *)0)->name), #theirs)
-#define NUMBER(theirs, ours) _Static_assert((int)(theirs) == (int)(ours), #theirs)
 #define FITS(theirs, ours) _Static_assert(sizeof(theirs) >= sizeof(struct ours), #theirs)
 
 /* Each form of a record that a CUPTI from 11.8 on may write. */
-#define KERNEL(theirs)                                       \
-	SAME(theirs, kind, cupti_kernel, kind);              \
-	SAME(theirs, start, cupti_kernel, start);            \
-	SAME(theirs, end, cupti_kernel, end);                \
-	SAME(theirs, deviceId, cupti_kernel, device);        \
-	SAME(theirs, contextId, cupti_kernel, context);      \
-	SAME(theirs, streamId, cupti_kernel, stream);        \
-	SAME(theirs, correlationId, cupti_kernel, corr);     \
-	SAME(theirs, gridId, cupti_kernel, grid_id);         \
-	SAME(theirs, name, cupti_kernel, name);              \
-	SAME(theirs, graphNodeId, cupti_kernel_graph, node); \
-	SAME(theirs, graphId, cupti_kernel_graph, graph);    \
+#define KERNEL(theirs) \
+	KERNEL_FIELDS(theirs, cupti_kernel, cupti_kernel_graph, node, graph); \
 	FITS(theirs, cupti_kernel_graph)
-#define COPY(theirs, ours)                       \
-	SAME(theirs, kind, ours, kind);          \
-	SAME(theirs, bytes, ours, bytes);        \
-	SAME(theirs, start, ours, start);        \
-	SAME(theirs, end, ours, end);            \
-	SAME(theirs, deviceId, ours, device);    \
-	SAME(theirs, contextId, ours, context);  \
-	SAME(theirs, streamId, ours, stream);    \
-	SAME(theirs, correlationId, ours, corr); \
+#define COPY(theirs, ours) \
+	COPY_FIELDS(theirs, ours); \
 	FITS(theirs, ours)
-#define GRAPH(theirs)                                         \
-	SAME(theirs, kind, cupti_graph_trace, kind);          \
-	SAME(theirs, correlationId, cupti_graph_trace, corr); \
-	SAME(theirs, start, cupti_graph_trace, start);        \
-	SAME(theirs, end, cupti_graph_trace, end);            \
-	SAME(theirs, deviceId, cupti_graph_trace, device);    \
-	SAME(theirs, graphId, cupti_graph_trace, graph);      \
-	SAME(theirs, streamId, cupti_graph_trace, stream);    \
+#define GRAPH(theirs) \
+	GRAPH_FIELDS(theirs, cupti_graph_trace); \
 	FITS(theirs, cupti_graph_trace)
-#define OVERHEAD(theirs)                                              \
-	SAME(theirs, kind, cupti_overhead, kind);                     \
-	SAME(theirs, overheadKind, cupti_overhead, overhead_kind);    \
-	SAME(theirs, start, cupti_overhead, start);                   \
-	SAME(theirs, end, cupti_overhead, end);                       \
+#define OVERHEAD(theirs) \
+	OVERHEAD_FIELDS(theirs, cupti_overhead, overhead_kind); \
 	FITS(theirs, cupti_overhead)
 
 KERNEL(CUpti_ActivityKernel8);
@@ -82,11 +53,7 @@ _Static_assert(CUpti_SubscriberParams_STRUCT_SIZE == sizeof(struct cupti_subscri
 NUMBER(CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN, CUPTI_NAME_MIN);
 #endif
 
-SAME(CUpti_CallbackData, callbackSite, cupti_call, site);
-SAME(CUpti_CallbackData, functionParams, cupti_call, params);
-SAME(CUpti_CallbackData, functionReturnValue, cupti_call, result);
-SAME(CUpti_CallbackData, correlationData, cupti_call, data);
-SAME(CUpti_CallbackData, correlationId, cupti_call, corr);
+CALLBACK_FIELDS(cupti_call, result);
 
 NUMBER(CUPTI_SUCCESS, CUPTI_OK);
 NUMBER(CUPTI_ERROR_MAX_LIMIT_REACHED, CUPTI_LIMIT);

@@ -198,125 +198,125 @@ static void test_by_id(void **state)
 	assert_int_equal(f->n_lost, 0);
 }
 
-/* What the proxy wrote comes before the engine's own write, which was longer in the kernel. */
-static void test_proxy_is_seen_first(void **state)
-{
-	struct fixture *f = *state;
+/* ---- what happens, row by row ---- */
 
-	begin(f, CLIENT1, UP1, SERVED1, 1000, ASK);
-	answer(f, CLIENT1, 2001, HEAD ROLE(ID1));
-	answer(f, CLIENT1, 2101, TEXT(ID1));
-	assert_int_equal(f->n_told, 0);
-	answer(f, SERVED1, 2000, HEAD ROLE(ID1));
-	answer(f, SERVED1, 2100, TEXT(ID1));
-	pipeline__end(f->p, 9000);
-	assert_int_equal(f->n_told, 2);
-	assert_told(f, 0, 1, 2001, 1, 0);
-	assert_told(f, 1, 1, 2101, 2, 0);
+#define GZIP "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+#define BR "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: br\r\nTransfer-Encoding: chunked\r\n\r\n"
+#define LONGER ID1 "\"more\":\"yyyyyyyyyyy\","
+
+enum what { NOTHING, BEGIN, ACCEPT, CONNECT, CLOSE, ASKED, WRITES, HELD, LEFT, UNSEEN, SO_FAR };
+struct step {
+	enum what what;		/* BEGIN: by way of UP1 and SERVED1; UNSEEN: 500 bytes */
+	unsigned sock;		/* SO_FAR: so many were told */
+	uint64_t ts;
+	const char *data;
+};
+static const struct row {
+	const char *name;
+	struct step steps[18];
+	struct { uint32_t req; uint64_t ts; uint32_t n, flags; } told[3];	/* req 0: nothing more */
+} rows[] = {
+	{ "what the proxy wrote comes before the engine's own write, which was longer in the kernel",
+	  { { BEGIN, CLIENT1, 1000, ASK }, { WRITES, CLIENT1, 2001, HEAD ROLE(ID1) }, { WRITES, CLIENT1, 2101, TEXT(ID1) },
+	    { SO_FAR, 0, 0, "" }, { WRITES, SERVED1, 2000, HEAD ROLE(ID1) }, { WRITES, SERVED1, 2100, TEXT(ID1) } },
+	  { { 1, 2001, 1, 0 }, { 1, 2101, 2, 0 } } },
+	{ "two at a time",
+	  { { ACCEPT, CLIENT1, 1000, "" }, { ASKED, CLIENT1, 1001, ASK }, { CONNECT, UP2, 1002, "" },
+	    { WRITES, UP2, 1003, ASK }, { ACCEPT, SERVED2, 1004, "" }, { ASKED, SERVED2, 1005, ASK },
+	    { BEGIN, CLIENT2, 1100, ASK },
+	    { WRITES, SERVED1, 2000, HEAD ROLE(ID2) }, { WRITES, SERVED2, 2010, HEAD ROLE(ID1) },
+	    { WRITES, CLIENT2, 2020, HEAD ROLE(ID2) }, { WRITES, CLIENT1, 2030, HEAD ROLE(ID1) } },
+	  { { 2, 2020, 1, 0 }, { 1, 2030, 1, 0 } } },
+	{ "no id in the answers; the second asks first, the length of the bodies tells",
+	  { { ACCEPT, CLIENT1, 1000, "" }, { ASKED, CLIENT1, 1001, ASK }, { ACCEPT, CLIENT2, 1002, "" },
+	    { ASKED, CLIENT2, 1003, ASK_LONGER }, { CONNECT, UP1, 1004, "" }, { CONNECT, UP2, 1005, "" },
+	    { ACCEPT, SERVED2, 1006, "" }, { ASKED, SERVED2, 1007, ASK_LONGER }, { ACCEPT, SERVED1, 1008, "" },
+	    { ASKED, SERVED1, 1009, ASK }, { WRITES, SERVED1, 2000, HEAD TEXT("") TEXT("") DONE },
+	    { WRITES, SERVED2, 2010, HEAD TEXT("") DONE }, { WRITES, CLIENT1, 2020, HEAD TEXT("") TEXT("") DONE },
+	    { WRITES, CLIENT2, 2030, HEAD TEXT("") DONE }, { CLOSE, CLIENT1, 2040, "" }, { CLOSE, CLIENT2, 2050, "" } },
+	  { { 2, 2020, 3, TL_F_GUESS }, { 1, 2030, 2, TL_F_GUESS } } },
+	{ "a process of another host has the same port by chance: nothing is tied to it",
+	  { { ACCEPT, CLIENT1, 1000, "" }, { ASKED, CLIENT1, 1001, ASK }, { ACCEPT, SERVED2, 1006, "" },
+	    { ASKED, SERVED2, 1007, ASK }, { WRITES, SERVED2, 2000, HEAD TEXT("") DONE },
+	    { WRITES, CLIENT1, 2020, HEAD TEXT("") DONE }, { CLOSE, CLIENT1, 2040, "" } }, { { 0, 0, 0, 0 } } },
+	{ "compressed: only that it handed on all",
+	  { { BEGIN, CLIENT1, 1000, ASK }, { WRITES, SERVED1, 2000, HEAD ROLE(ID1) TEXT(ID1) TEXT(ID1) DONE },
+	    { WRITES, CLIENT1, 2100, BR "5\r\nabcde\r\n" }, { WRITES, CLIENT1, 2200, "3\r\nabc\r\n0\r\n\r\n" } },
+	  { { 1, 2200, 4, TL_F_GUESS } } },
+	{ "said to be compressed, but is not: the same",
+	  { { BEGIN, CLIENT1, 1000, ASK }, { WRITES, SERVED1, 2000, HEAD ROLE(ID1) TEXT(ID1) TEXT(ID1) DONE },
+	    { WRITES, CLIENT1, 2100, GZIP "5\r\nabcde\r\n" }, { WRITES, CLIENT1, 2200, "3\r\nabc\r\n0\r\n\r\n" } },
+	  { { 1, 2200, 4, TL_F_GUESS } } },
+	{ "chunks of its own, no role and longer ones: the tokens in them are what counts",
+	  { { BEGIN, CLIENT1, 1000, ASK }, { WRITES, SERVED1, 2000, HEAD ROLE(ID1) TEXT(ID1) TEXT(ID1) },
+	    { WRITES, CLIENT1, 2100, HEAD TEXT(LONGER) }, { WRITES, CLIENT1, 2200, TEXT(LONGER) } },
+	  { { 1, 2100, 2, 0 }, { 1, 2200, 3, 0 } } },
+	{ "the last write takes those with it that were held: they left inside of it",
+	  { { BEGIN, CLIENT1, 1000, ASK }, { WRITES, SERVED1, 2000, HEAD ROLE(ID1) TEXT(ID1) TEXT(ID1) DONE },
+	    { WRITES, CLIENT1, 3000, HEAD ROLE(ID1) }, { HELD, CLIENT1, 3000, "" },
+	    { WRITES, CLIENT1, 4000, TEXT(ID1) }, { HELD, CLIENT1, 4000, "" }, { LEFT, CLIENT1, 500020, "" },
+	    { SO_FAR, 1, 0, "" }, { WRITES, CLIENT1, 500000, TEXT(ID1) DONE } },
+	  { { 1, 500020, 2, 0 }, { 1, 500020, 4, 0 } } },
+	{ "how many chunks went before is not known: nothing is told, and nothing is tied wrongly",
+	  { { BEGIN, CLIENT1, 1000, ASK }, { WRITES, SERVED1, 2000, HEAD ROLE(ID1) TEXT(ID1) TEXT(ID1) },
+	    { WRITES, CLIENT2, 3000, "c8\r\n" TEXT(ID1) }, { WRITES, CLIENT2, 3100, TEXT(ID1) } }, { { 0, 0, 0, 0 } } },
+	{ "bytes that nobody saw: none of the engine's is lost",
+	  { { BEGIN, CLIENT1, 1000, ASK }, { WRITES, SERVED1, 2000, HEAD ROLE(ID1) TEXT(ID1) TEXT(ID1) },
+	    { WRITES, CLIENT1, 3000, HEAD ROLE(ID1) }, { UNSEEN, CLIENT1, 0, "" }, { WRITES, CLIENT1, 4000, TEXT(ID1) } },
+	  { { 1, 3000, 1, 0 } } },
+};
+
+static int do_step(struct fixture *f, const struct step *s)
+{
+	switch (s->what) {
+	case BEGIN:
+		return begin(f, s->sock, UP1, SERVED1, s->ts, s->data);
+	case ACCEPT:
+		return sock_event(f, s->sock, TL_SOCK_ACCEPT, s->ts);
+	case CONNECT:
+		return sock_event(f, s->sock, TL_SOCK_CONNECT, s->ts);
+	case CLOSE:
+		return sock_event(f, s->sock, TL_SOCK_CLOSE, s->ts);
+	case ASKED:
+		return bytes(f, s->sock, TL_IN, s->ts, post(s->data));
+	case WRITES:
+		return bytes(f, s->sock, TL_OUT, s->ts, s->sock == UP1 || s->sock == UP2 ? post(s->data) : s->data);
+	case HELD:
+		return tcp_event(f, s->sock, TL_TCP_HELD, s->ts);
+	case LEFT:
+		return tcp_event(f, s->sock, TL_TCP_LEFT, s->ts);
+	case UNSEEN:
+		f->pos[2 * s->sock + TL_OUT - 1] += 500;
+		return 0;
+	case SO_FAR:
+		assert_int_equal(f->n_told, s->sock);
+		return 0;
+	default:
+		return 0;
+	}
 }
 
-static void test_two_at_a_time(void **state)
+static void test_rows(void **state)
 {
-	struct fixture *f = *state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		const struct row *r = &rows[i];
+		struct fixture *f = *state;
+		size_t n = 0;
 
-	begin(f, CLIENT1, UP2, SERVED2, 1000, ASK);
-	begin(f, CLIENT2, UP1, SERVED1, 1100, ASK);
-	answer(f, SERVED1, 2000, HEAD ROLE(ID2));
-	answer(f, SERVED2, 2010, HEAD ROLE(ID1));
-	answer(f, CLIENT2, 2020, HEAD ROLE(ID2));
-	answer(f, CLIENT1, 2030, HEAD ROLE(ID1));
-	pipeline__end(f->p, 9000);
-	assert_int_equal(f->n_told, 2);
-	assert_told(f, 0, 2, 2020, 1, 0);
-	assert_told(f, 1, 1, 2030, 1, 0);
-}
-
-/* No id in the answers. The second asks first; the length of the bodies tells. */
-static void test_by_connection(void **state)
-{
-	struct fixture *f = *state;
-
-	sock_event(f, CLIENT1, TL_SOCK_ACCEPT, 1000);
-	bytes(f, CLIENT1, TL_IN, 1001, post(ASK));
-	sock_event(f, CLIENT2, TL_SOCK_ACCEPT, 1002);
-	bytes(f, CLIENT2, TL_IN, 1003, post(ASK_LONGER));
-	sock_event(f, UP1, TL_SOCK_CONNECT, 1004);
-	sock_event(f, UP2, TL_SOCK_CONNECT, 1005);
-	sock_event(f, SERVED2, TL_SOCK_ACCEPT, 1006);
-	bytes(f, SERVED2, TL_IN, 1007, post(ASK_LONGER));	/* request 1 */
-	sock_event(f, SERVED1, TL_SOCK_ACCEPT, 1008);
-	bytes(f, SERVED1, TL_IN, 1009, post(ASK));		/* request 2 */
-	answer(f, SERVED1, 2000, HEAD TEXT("") TEXT("") DONE);
-	answer(f, SERVED2, 2010, HEAD TEXT("") DONE);
-	answer(f, CLIENT1, 2020, HEAD TEXT("") TEXT("") DONE);
-	answer(f, CLIENT2, 2030, HEAD TEXT("") DONE);
-	sock_event(f, CLIENT1, TL_SOCK_CLOSE, 2040);
-	sock_event(f, CLIENT2, TL_SOCK_CLOSE, 2050);
-	pipeline__end(f->p, 9000);
-	assert_int_equal(f->n_told, 2);
-	assert_told(f, 0, 2, 2020, 3, TL_F_GUESS);
-	assert_told(f, 1, 1, 2030, 2, TL_F_GUESS);
-}
-
-/* A process of another host has the same port by chance: nothing is tied to it. */
-static void test_other_connections_are_left_alone(void **state)
-{
-	struct fixture *f = *state;
-
-	sock_event(f, CLIENT1, TL_SOCK_ACCEPT, 1000);
-	bytes(f, CLIENT1, TL_IN, 1001, post(ASK));
-	sock_event(f, SERVED2, TL_SOCK_ACCEPT, 1006);
-	bytes(f, SERVED2, TL_IN, 1007, post(ASK));
-	answer(f, SERVED2, 2000, HEAD TEXT("") DONE);
-	answer(f, CLIENT1, 2020, HEAD TEXT("") DONE);
-	sock_event(f, CLIENT1, TL_SOCK_CLOSE, 2040);
-	pipeline__end(f->p, 9000);
-	assert_int_equal(f->n_told, 0);
-}
-
-static void test_compressed(void **state)
-{
-	struct fixture *f = *state;
-
-	begin(f, CLIENT1, UP1, SERVED1, 1000, ASK);
-	answer(f, SERVED1, 2000, HEAD ROLE(ID1) TEXT(ID1) TEXT(ID1) DONE);
-	answer(f, CLIENT1, 2100, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: br\r\n"
-	       "Transfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n");
-	answer(f, CLIENT1, 2200, "3\r\nabc\r\n0\r\n\r\n");
-	pipeline__end(f->p, 9000);
-	assert_int_equal(f->n_told, 1);
-	assert_told(f, 0, 1, 2200, 4, TL_F_GUESS);
-}
-
-/* Said to be compressed, but is not: as above. */
-static void test_badly_compressed(void **state)
-{
-	struct fixture *f = *state;
-
-	begin(f, CLIENT1, UP1, SERVED1, 1000, ASK);
-	answer(f, SERVED1, 2000, HEAD ROLE(ID1) TEXT(ID1) TEXT(ID1) DONE);
-	answer(f, CLIENT1, 2100, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\n"
-	       "Transfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n");
-	answer(f, CLIENT1, 2200, "3\r\nabc\r\n0\r\n\r\n");
-	pipeline__end(f->p, 9000);
-	assert_int_equal(f->n_told, 1);
-	assert_told(f, 0, 1, 2200, 4, TL_F_GUESS);
-	assert_int_equal(f->n_lost, 0);
-}
-
-/* It makes chunks of its own: no role, and longer ones. The tokens in them are what counts. */
-static void test_makes_its_own_chunks(void **state)
-{
-	struct fixture *f = *state;
-
-	begin(f, CLIENT1, UP1, SERVED1, 1000, ASK);
-	answer(f, SERVED1, 2000, HEAD ROLE(ID1) TEXT(ID1) TEXT(ID1));
-	answer(f, CLIENT1, 2100, HEAD TEXT(ID1 "\"more\":\"yyyyyyyyyyy\","));
-	answer(f, CLIENT1, 2200, TEXT(ID1 "\"more\":\"yyyyyyyyyyy\","));
-	pipeline__end(f->p, 9000);
-	assert_int_equal(f->n_told, 2);
-	assert_told(f, 0, 1, 2100, 2, 0);
-	assert_told(f, 1, 1, 2200, 3, 0);
+		for (const struct step *s = r->steps; s->what; s++)
+			assert_int_equal(do_step(f, s), 0);
+		pipeline__end(f->p, 9000000);
+		while (n < ARRAY_SIZE(r->told) && r->told[n].req)
+			n++;
+		if (f->n_told != n)
+			print_error("%s\n", r->name);
+		assert_int_equal(f->n_told, n);
+		for (size_t k = 0; k < n; k++)
+			assert_told(f, k, r->told[k].req, r->told[k].ts, r->told[k].n, r->told[k].flags);
+		assert_int_equal(f->n_lost, 0);
+		teardown(state);
+		assert_int_equal(setup(state), 0);
+	}
 }
 
 /* What the proxy's own socket holds is handed on when it leaves, and the hold is the engine's request's. */
@@ -343,54 +343,6 @@ static void test_held_by_the_proxys_socket(void **state)
 	assert_int_equal(f->held[0].req, 1);
 	assert_int_equal(f->held[0].hdr.tgid, PROXY);
 	assert_int_equal(f->held[0].conn, 0);
-}
-
-/* The last write does not wait, and takes those with it that were held: they left inside of it. */
-static void test_held_ones_leave_with_the_last(void **state)
-{
-	struct fixture *f = *state;
-
-	begin(f, CLIENT1, UP1, SERVED1, 1000, ASK);
-	answer(f, SERVED1, 2000, HEAD ROLE(ID1) TEXT(ID1) TEXT(ID1) DONE);
-	answer(f, CLIENT1, 3000, HEAD ROLE(ID1));
-	tcp_event(f, CLIENT1, TL_TCP_HELD, 3000);
-	answer(f, CLIENT1, 4000, TEXT(ID1));
-	tcp_event(f, CLIENT1, TL_TCP_HELD, 4000);
-	tcp_event(f, CLIENT1, TL_TCP_LEFT, 500020);
-	assert_int_equal(f->n_told, 1);		/* both at once */
-	answer(f, CLIENT1, 500000, TEXT(ID1) DONE);
-	pipeline__end(f->p, 9000000);
-	assert_int_equal(f->n_told, 2);
-	assert_told(f, 0, 1, 500020, 2, 0);
-	assert_told(f, 1, 1, 500020, 4, 0);
-}
-
-/* How many chunks went before is not known: nothing is told, and nothing is tied wrongly. */
-static void test_joined_late(void **state)
-{
-	struct fixture *f = *state;
-
-	begin(f, CLIENT1, UP1, SERVED1, 1000, ASK);
-	answer(f, SERVED1, 2000, HEAD ROLE(ID1) TEXT(ID1) TEXT(ID1));
-	answer(f, CLIENT2, 3000, "c8\r\n" TEXT(ID1));
-	answer(f, CLIENT2, 3100, TEXT(ID1));
-	pipeline__end(f->p, 9000);
-	assert_int_equal(f->n_told, 0);
-}
-
-static void test_bytes_that_nobody_saw(void **state)
-{
-	struct fixture *f = *state;
-
-	begin(f, CLIENT1, UP1, SERVED1, 1000, ASK);
-	answer(f, SERVED1, 2000, HEAD ROLE(ID1) TEXT(ID1) TEXT(ID1));
-	answer(f, CLIENT1, 3000, HEAD ROLE(ID1));
-	f->pos[2 * CLIENT1 + TL_OUT - 1] += 500;
-	answer(f, CLIENT1, 4000, TEXT(ID1));
-	pipeline__end(f->p, 9000);
-	assert_int_equal(f->n_told, 1);
-	assert_told(f, 0, 1, 3000, 1, 0);
-	assert_int_equal(f->n_lost, 0);		/* none of the engine's */
 }
 
 static void test_children_are_proxies_too(void **state)
@@ -453,10 +405,8 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(by_id), T(proxy_is_seen_first), T(two_at_a_time), T(by_connection),
-		T(other_connections_are_left_alone), T(compressed), T(badly_compressed), T(makes_its_own_chunks),
-		T(held_by_the_proxys_socket), T(held_ones_leave_with_the_last), T(joined_late), T(bytes_that_nobody_saw), T(children_are_proxies_too),
-		T(too_many_proxies), T(survives_oom),
+		T(by_id), T(rows), T(held_by_the_proxys_socket), T(children_are_proxies_too), T(too_many_proxies),
+		T(survives_oom),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

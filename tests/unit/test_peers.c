@@ -3,12 +3,15 @@
 #include "unit.h"
 
 #include "source/peers.h"
+#include "source/sock_diag.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 static int listen_on(uint16_t *ret_port)
 {
@@ -128,6 +131,88 @@ static void test_who_listens(void **state)
 	close(fd);
 }
 
+static uint64_t inode_of(int fd)
+{
+	struct stat st;
+
+	assert_int_equal(fstat(fd, &st), 0);
+	return st.st_ino;
+}
+
+/* Its port; 0: it is not among them. */
+static uint16_t port_among(const struct listening *v, int n, uint64_t inode)
+{
+	for (int i = 0; i < n; i++)
+		if (v[i].inode == inode)
+			return v[i].port;
+	return 0;
+}
+
+static void test_listening__is_asked_of_the_kernel(void **state)
+{
+	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6, .sin6_addr = in6addr_any };
+	int fd6 = socket(AF_INET6, SOCK_STREAM, 0), fd, user, n;
+	struct listening *v = NULL;
+	uint16_t port;
+
+	(void)state;
+	fd = listen_on(&port);
+	user = connect_to(port);
+	assert_true(user >= 0);
+	n = sock_diag_listening(&v);
+	if (n == -EPROTONOSUPPORT || n == -ENOENT)
+		skip();		/* a kernel without inet_diag */
+	assert_true(n > 0);
+	assert_int_equal(port_among(v, n, inode_of(fd)), port);
+	assert_int_equal(port_among(v, n, inode_of(user)), 0);
+	free(v);
+	if (fd6 >= 0 && !bind(fd6, (void *)&a6, sizeof(a6)) && !listen(fd6, 1)) {
+		n = sock_diag_listening(&v);
+		assert_true(n > 0 && port_among(v, n, inode_of(fd6)));
+		free(v);
+	}
+	close(fd6);
+	close(user);
+	close(fd);
+	n = sock_diag_listening(&v);
+	assert_true(n >= 0);
+	free(v);
+}
+
+/* In another network namespace than ours: its own table says it. */
+static void test_who_listens_elsewhere(void **state)
+{
+	struct child c;
+	struct peer p;
+	int pipes[2];
+
+	(void)state;
+	assert_int_equal(pipe(pipes), 0);
+	fflush(NULL);
+	c.pid = fork();
+	assert_true(c.pid >= 0);
+	if (c.pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (unshare(CLONE_NEWNET) || listen(socket(AF_INET, SOCK_STREAM, 0), 1) ||
+		    write(pipes[1], "r", 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	close(pipes[1]);
+	c.ready = pipes[0];
+	if (geteuid()) {
+		child_stop(&c);
+		skip();
+	}
+	child_wait(&c);
+	assert_true(sock_diag_reaches(getpid()));
+	assert_false(sock_diag_reaches(c.pid));
+	assert_int_equal(peers_look(c.pid, &p), 0);
+	assert_true(p.listens);
+	child_stop(&c);
+}
+
 static void test_odd_names(void **state)
 {
 	char before[16];
@@ -187,6 +272,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_who_is_connected),
 		cmocka_unit_test(test_who_listens),
+		cmocka_unit_test(test_listening__is_asked_of_the_kernel),
+		cmocka_unit_test(test_who_listens_elsewhere),
 		cmocka_unit_test(test_odd_names),
 		cmocka_unit_test(test_siblings),
 		cmocka_unit_test(test_survives_oom),

@@ -79,6 +79,24 @@ static void test_sync__speculation_takes_budget(void **state)
 	EXPECT(f, "0*1", "d0:1 p1:97", .run = 2, .drafted = 2);
 }
 
+/* Two API servers: the engine reads their sockets in turn, not in the order in which requests came. */
+static void test_sync__taken_on_in_another_order_than_they_came(void **state)
+{
+	struct fixture *f = *state;
+
+	two_run(f);
+	arrive(f, 2, 60);
+	arrive(f, 3, 50);
+	EXPECT(f, "0 1 3c0", "d0:1 d1:1 p3:50", .run = 3, .wait = 1, .fresh = 1);
+	EXPECT(f, "0 1 2c0 3", "d0:1 d1:1 d3:1 p2:60", .run = 4, .fresh = 1);
+	/* 5 had output, so 6 had what was left; 4 would have had output, too */
+	arrive(f, 4, 20);
+	arrive(f, 5, 40);
+	arrive(f, 6, 300);
+	EXPECT(f, "0 1 3 2 5c0", "d0:1 d1:1 d3:1 d2:1 p5:40 p6:56", .run = 6, .wait = 1, .fresh = 2);
+	EXPECT(f, "0 1 3 2 5", "d0:1 d1:1 d3:1 d2:1 d5:1 p6:95", .run = 6, .wait = 1);
+}
+
 /* Told to stop before the step was scheduled, and yet in it: word came late. It is over once. */
 static void test_abort__that_the_step_does_not_know_of(void **state)
 {
@@ -331,6 +349,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(sync__chunks_fill_the_budget), T(sync__several_taken_on_in_one_step),
 		T(sync__cached_tokens_are_not_computed), T(sync__looked_up_but_not_taken_on), T(sync__speculation_takes_budget),
+		T(sync__taken_on_in_another_order_than_they_came),
 		T(preempt__computes_again), T(preempt__last_in_first_out),
 		T(preempt__in_the_middle_of_a_prompt), T(preempt__two_come_back_at_once),
 		T(preempt__another_than_thought), T(sync__left_out_is_not_preempted),

@@ -9,12 +9,12 @@ const char *const model_names[N_MODEL_NAMES] = {
 	"_ZN3sim16flash_fwd_kernelI23Flash_fwd_kernel_traitsEEvN5flash16Flash_fwd_paramsE",
 	"_ZN3sim24flash_fwd_splitkv_kernelI23Flash_fwd_kernel_traitsEEvN5flash16Flash_fwd_paramsE",
 	"nvjet_tst_128x64_o_proj_TNT",
-	"_Z34ncclDevKernel_AllReduce_Sum_bf16_RING_LL24ncclDevKernelArgsStorageILm4096EE",
+	"_Z40ncclDevKernel_AllReduce_Sum_bf16_RING_LL24ncclDevKernelArgsStorageILm4096EE",
 	"nvjet_tst_256x128_gate_up_TNT",
 	"_ZN3sim18act_and_mul_kernelIN3c108BFloat16EEEvPT_PKS3_i",
 	"nvjet_tst_256x128_down_TNT",
 	"nvjet_tst_64x256_lm_head_TNT",
-	"_ZN3sim24top_k_top_p_sample_kernelEPfPii",
+	"_ZN3sim25top_k_top_p_sample_kernelEPfPii",
 	"_ZN3sim13argmax_kernelEPKfPii",
 };
 enum { EMBED, NORM, QKV, FLASH, SPLITKV, O_PROJ, ALLREDUCE, GATE_UP, ACT, DOWN, LM_HEAD, TOP_K, ARGMAX };
