@@ -9,7 +9,7 @@
 /* The programs are loaded for the first process that uses CUDA: most hosts have none. */
 static int open_probes(struct session_gpu *s)
 {
-	const struct cuda_opts co = { 0 };
+	const struct cuda_opts co = { .kernel_budget_ppm = s->opts.budget_ppm };
 	const char *why = "";
 	int err;
 
