@@ -485,6 +485,15 @@ static void drop_memfd(struct inject_result *r)
 	r->memfd = -1;
 }
 
+/* What a process that did not load the library lacks. */
+static const char *lacks(pid_t pid)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/root/proc/stat", pid);
+	return access(path, F_OK) ? "has no /proc, by which it would load the library" : "does not load the library";
+}
+
 static void explain(struct inject_result *r, pid_t pid, int err)
 {
 	const char *what = "cannot be entered";
@@ -496,7 +505,7 @@ static void explain(struct inject_result *r, pid_t pid, int err)
 	else if (err == -EPERM)
 		what = "may not be traced, or may not make a memfd";
 	else if (err == -ELIBACC)
-		what = "does not load the library";
+		what = lacks(pid);
 	else if (err == -ETIMEDOUT)
 		what = "has not finished loading the library in 2 s";
 	else if (err == -EBUSY)
