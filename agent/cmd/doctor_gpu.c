@@ -23,9 +23,9 @@ static int check_one(struct check_list *gpu, pid_t pid)
 		return check_add(gpu, "graph, kernels", CHECK_WARN, "pid %d: no records of what its GPUs do: %s", pid, why);
 	if (!*cupti)
 		return check_add(gpu, "graph, kernels", CHECK_INFO, "pid %d: no CUPTI is mapped: one that lies beside its CUDA "
-				 "libraries is used, if there is one", pid);
-	return check_add(gpu, "graph, kernels", CHECK_OK, "pid %d: %s is mapped, and the library that uses it can be brought in",
-			 pid, cupti);
+				 "libraries is used, if there is one%s%s", pid, *why ? "; " : "", why);
+	return check_add(gpu, "graph, kernels", CHECK_OK, "pid %d: %s is mapped, and the library that uses it can be brought in%s%s",
+			 pid, cupti, *why ? "; " : "", why);
 }
 
 int doctor_gpu(pid_t pid, struct check_list *gpu)

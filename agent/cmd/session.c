@@ -129,11 +129,23 @@ static int adopt(void *ctx, uint32_t tgid, uint32_t server)
 	return err == -E2BIG ? 0 : err;
 }
 
+static int tell_tiers(void *ctx, uint32_t tgid, uint16_t tiers)
+{
+	struct session *s = ctx;
+	struct target *t = map__get(s->targets, tgid);
+
+	if (!t || (t->said.tiers | tiers) == t->said.tiers)
+		return 0;
+	t->said.tiers |= tiers;
+	t->said.hdr.ts_ns = monotonic_ns();
+	return pipeline__feed(s->pipe, &t->said.hdr);
+}
+
 static int open_gpu(struct session *s)
 {
 	const struct session_gpu_opts go = {
 		.bpf = s->bpf, .out = s->feed, .level = s->opts.gpu, .budget_ppm = s->opts.gpu_budget_ppm,
-		.adopt = adopt, .ctx = s,
+		.adopt = adopt, .tell_tiers = tell_tiers, .ctx = s,
 	};
 
 	if (s->opts.gpu == TL_GPU_OFF)

@@ -61,7 +61,7 @@ static int say_host(struct session *s)
 	s->said_host = true;
 	clock_pair(&h);
 	h.n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
-	h.tiers = s->opts.bpf.tiers;
+	h.tiers = s->opts.bpf.tiers | (s->opts.gpu >= TL_GPU_GRAPH ? TL_T2 : 0) | (s->opts.gpu >= TL_GPU_KERNELS ? TL_T3 : 0);
 	h.probes = src_bpf__probes(s->bpf);
 	if (!uname(&u)) {
 		str_copy(h.kernel, sizeof(h.kernel), u.release);

@@ -15,6 +15,8 @@ struct session_gpu_opts {
 	uint32_t budget_ppm;	/* of a server's speed; 0: the default */
 	/* A process that is none of the session's targets turned out to use CUDA. 0 or -errno. */
 	int (*adopt)(void *ctx, uint32_t tgid, uint32_t server);
+	/* enum tl_tier bits that a process has got. 0 or -errno. */
+	int (*tell_tiers)(void *ctx, uint32_t tgid, uint16_t tiers);
 	void *ctx;
 };
 

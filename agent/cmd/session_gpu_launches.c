@@ -38,9 +38,11 @@ int session_gpu_probe(struct session_gpu *s, uint32_t tgid, struct gpu_process *
 	if (n == -ENOMEM)
 		return n;
 	p->probed = n > 0;
-	if (n > 0)
+	if (n > 0) {
 		log_info("pid %u: %d functions of libcuda are probed%s%s", tgid, n, *why ? "; " : "", why);
-	else if (n != -ESRCH)
+		return s->opts.tell_tiers(s->opts.ctx, tgid, TL_T1);
+	}
+	if (n != -ESRCH)
 		log_warn("pid %u: launches are not seen: %s", tgid, *why ? why : "its libcuda has no function to probe");
 	return 0;
 }

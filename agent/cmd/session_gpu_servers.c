@@ -43,6 +43,12 @@ static void lower(struct gpu_process *p, const struct governor_order *o)
 	p->leaving = true;
 }
 
+static int open_window(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, const struct governor_order *o)
+{
+	gpu__order(p->gpu, o->level, o->window_ms);
+	return s->opts.tell_tiers(s->opts.ctx, tgid, o->level == TL_GPU_GRAPH ? TL_T2 : TL_T3);
+}
+
 static int order_process(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, const struct governor_order *o,
 			 uint64_t now)
 {
@@ -63,7 +69,7 @@ static int order_process(struct session_gpu *s, uint32_t tgid, struct gpu_proces
 	if (o->changed)
 		lower(p, o);
 	else if (o->what == GOVERNOR_OPEN)
-		gpu__order(p->gpu, o->level, o->window_ms);
+		err = open_window(s, tgid, p, o);
 	else if (o->what == GOVERNOR_CLOSE)
 		gpu__pause(p->gpu);
 	return err;

@@ -138,6 +138,6 @@ size_t request_delivery(const struct model_view *v, const struct rec_request *r,
 			return 0;
 		ret[i] = chunk_ns(r, chunk) - had;
 	}
-	*ret_exact = c.outputs == c.chunks;
+	*ret_exact = c.outputs == c.chunks && !v->steps[q->visits[0].step].inferred;
 	return c.outputs;
 }

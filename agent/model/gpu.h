@@ -61,7 +61,8 @@ struct gpu_facts {		/* all zeros: no launch and no record in this recording */
 	struct gpu_device *devices;
 	size_t n_devices;
 	struct gpu_counts counts;
-	size_t n_inferred_steps;	/* made of launches, for want of a wire that tells of steps */
+	size_t n_inferred_steps;	/* made of launches, for want of a wire that tells of steps ... */
+	size_t n_stretches;	/* ... without others between them; more than 1: nobody saw what ran meanwhile */
 };
 void gpu_facts_free(struct gpu_facts *f);	/* as made, or all zeros */
 

@@ -266,6 +266,11 @@ static int decode_whole(struct inferred *f, uint32_t request)
 
 /* ---- into the model ---- */
 
+struct part {			/* of a request: its sequence in a segment */
+	uint32_t seq, segment;	/* UINT32_MAX: none yet */
+	uint32_t first;		/* the first of its sequences */
+};
+
 static int by_step(const void *pa, const void *pb)
 {
 	const struct imember *a = pa, *b = pb;
@@ -277,22 +282,29 @@ static int by_step(const void *pa, const void *pb)
 	return (int)a->phase - (int)b->phase;
 }
 
-static int put_sequence(struct inferred *f, uint32_t request, uint32_t slot, uint64_t begin_ns, uint32_t *ret)
+/* A sequence of the request from this step on. What is before it, in another segment, goes on where nobody saw it. */
+static int put_sequence(struct inferred *f, const struct imember *k, uint64_t begin_ns, struct part *part)
 {
 	struct model *m = f->m;
+	bool first = part->seq == UINT32_MAX;
 	struct rec_sequence *q;
 
 	if (GROW(m->seqs, m->cap_seqs, m->v.n_seqs))
 		return -ENOMEM;
+	if (!first)
+		m->seqs[part->seq].cut_by_loss = true;
 	q = &m->seqs[m->v.n_seqs++];
-	*q = (struct rec_sequence){ .id = m->v.n_seqs, .engine = f->engine, .slot = slot,
+	*q = (struct rec_sequence){ .id = m->v.n_seqs, .engine = f->engine, .slot = k->request,
 				    .begin_ns = begin_ns, .kept = -1, .task = -1, .ended = true,
-				    .joined_late = !f->first_of[request] };
-	*ret = m->v.n_seqs - 1;
-	return join_request(m, request, *ret, JOIN_ORDER, CONFIDENCE_PCT, 0);
+				    .joined_late = !first || !f->first_of[k->request] };
+	part->seq = m->v.n_seqs - 1;
+	part->segment = f->steps.v[k->at].segment;
+	if (first)
+		part->first = part->seq;
+	return join_request(m, k->request, part->seq, JOIN_ORDER, CONFIDENCE_PCT, 0);
 }
 
-static int put_member(struct inferred *f, const struct imember *k, uint32_t step, uint32_t *seq_of)
+static int put_member(struct inferred *f, const struct imember *k, uint32_t step, struct part *part)
 {
 	struct model *m = f->m;
 	struct rec_step *st = &m->steps[step];
@@ -301,25 +313,25 @@ static int put_member(struct inferred *f, const struct imember *k, uint32_t step
 	struct rec_sequence *q;
 	int err;
 
-	if (seq_of[k->request] == UINT32_MAX) {
-		err = put_sequence(f, k->request, k->request, st->t0_ns, &seq_of[k->request]);
+	if (part->seq == UINT32_MAX || part->segment != f->steps.v[k->at].segment) {
+		err = put_sequence(f, k, st->t0_ns, part);
 		if (err)
 			return err;
 	}
-	q = &m->seqs[seq_of[k->request]];
+	q = &m->seqs[part->seq];
 	if (GROW(q->visits, q->cap_visits, q->n_visits) || GROW(m->members, m->cap_members, m->v.n_members))
 		return -ENOMEM;
 	q->visits[q->n_visits++] = v;
 	visit_counts(q, &v);
 	m->members[m->v.n_members++] = (struct rec_member){
-		.seq = seq_of[k->request], .n_tokens = v.n_tokens, .n_out = v.n_out, .phase = v.phase, .guess = 1,
+		.seq = part->seq, .n_tokens = v.n_tokens, .n_out = v.n_out, .phase = v.phase, .guess = 1,
 	};
 	st->n_members++;
 	st->n_tokens += v.n_tokens;
 	return 0;
 }
 
-static int put_steps(struct inferred *f, uint32_t *seq_of)
+static int put_steps(struct inferred *f, struct part *parts)
 {
 	struct model *m = f->m;
 	size_t k = 0;
@@ -346,18 +358,18 @@ static int put_steps(struct inferred *f, uint32_t *seq_of)
 		while (k < f->members.n && f->members.v[k].at < i)
 			k++;
 		for (; k < f->members.n && f->members.v[k].at == i && !err; k++)
-			err = put_member(f, &f->members.v[k], b->step - 1, seq_of);
+			err = put_member(f, &f->members.v[k], b->step - 1, &parts[f->members.v[k].request]);
 	}
 	return err;
 }
 
 /* Points that the engine would have told. */
-static void put_points(struct inferred *f, const uint32_t *seq_of)
+static void put_points(struct inferred *f, const struct part *parts)
 {
 	struct model *m = f->m;
 
 	for (size_t i = 0; i < m->v.n_requests; i++) {
-		const struct rec_sequence *q = seq_of[i] == UINT32_MAX ? NULL : &m->seqs[seq_of[i]];
+		const struct rec_sequence *q = parts[i].seq == UINT32_MAX ? NULL : &m->seqs[parts[i].first];
 		struct rec_request *r = &m->requests[i];
 		uint64_t at[N_POINTS] = { 0 };
 
@@ -365,6 +377,8 @@ static void put_points(struct inferred *f, const uint32_t *seq_of)
 			continue;
 		at[P_PREFILL_START] = m->steps[q->visits[0].step].t0_ns;
 		at[P_FIRST_TOKEN_ENGINE] = f->steps.v[f->first_of[i] - 1].end_ns;
+		if (r->n_seqs == 1 && q->n_out == r->n_chunks)	/* all of its tokens have a step */
+			at[P_LAST_TOKEN_ENGINE] = m->steps[q->visits[q->n_visits - 1].step].t1_ns;
 		for (int p = 0; p < N_POINTS; p++)
 			if (at[p] && !r->at_ns[p]) {
 				r->at_ns[p] = at[p];
@@ -383,16 +397,17 @@ static bool is_of_server(const struct inferred *f, const struct rec_request *r)
 static int infer(struct inferred *f)
 {
 	struct model *m = f->m;
-	uint32_t *seq_of = malloc((m->v.n_requests + 1) * sizeof(*seq_of));
+	struct part *parts = malloc((m->v.n_requests + 1) * sizeof(*parts));
 	int err = make_steps(f);
 
 	f->first_of = calloc(m->v.n_requests + 1, sizeof(*f->first_of));
-	if (!seq_of || !f->first_of)
+	if (!parts || !f->first_of)
 		err = -ENOMEM;
+	for (size_t i = 0; i < m->v.n_requests && !err; i++)
+		parts[i].seq = UINT32_MAX;
 	for (uint32_t i = 0; i < m->v.n_requests && !err; i++) {
 		const struct rec_request *r = &m->requests[i];
 
-		seq_of[i] = UINT32_MAX;
 		if (!is_of_server(f, r) || r->n_seqs)
 			continue;
 		err = r->n_chunks ? decode_stream(f, i) : decode_whole(f, i);
@@ -402,11 +417,13 @@ static int infer(struct inferred *f)
 	if (!err) {
 		if (f->members.n)
 			qsort(f->members.v, f->members.n, sizeof(*f->members.v), by_step);
-		err = put_steps(f, seq_of);
+		err = put_steps(f, parts);
 	}
-	if (!err)
-		put_points(f, seq_of);
-	free(seq_of);
+	if (!err) {
+		put_points(f, parts);
+		m->gpu.n_stretches += f->steps.n ? f->steps.v[f->steps.n - 1].segment + 1 : 0;
+	}
+	free(parts);
 	return err;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Busy time and batch size: unions of intervals, and sizes weighted by how long they lasted. */
 #include "base/util.h"
+#include "model/gpu.h"
 #include "model/summary_priv.h"
 
 #include <errno.h>
@@ -194,7 +195,8 @@ int summary_time(const struct model_view *v, struct summary *ret)
 	uint64_t *covered_to, *ns_at_size;
 	int err;
 
-	ret->busy_from_steps = v->n_steps > 0;
+	/* steps that are known for some of the time only say nothing of the rest */
+	ret->busy_from_steps = v->n_steps > 0 && !(v->gpu && v->gpu->n_stretches > 1);
 	err = ret->busy_from_steps ? intervals_of_steps(v, &in) : intervals_of_requests(v, &in);
 	if (err)
 		return err;

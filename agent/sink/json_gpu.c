@@ -91,7 +91,7 @@ void json_gpu_request(struct jsonw *w, const struct model_view *v, uint32_t requ
 
 static void write_prov(struct jsonw *w, const char *key, uint64_t ns, bool shared)
 {
-	json_str(w, key, provenance_names[ns == GPU_UNKNOWN ? PROV_NONE : shared ? PROV_INFERRED : PROV_OBSERVED]);
+	json_str(w, key, ns == GPU_UNKNOWN ? NULL : provenance_names[shared ? PROV_INFERRED : PROV_OBSERVED]);
 }
 
 void json_gpu_provenance(struct jsonw *w, const struct model_view *v, uint32_t request)

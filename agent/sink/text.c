@@ -3,6 +3,7 @@
 #include "sink/text.h"
 #include "base/units.h"
 #include "base/util.h"
+#include "model/gpu.h"
 #include "sink/claims.h"
 #include "sink/notes.h"
 #include "sink/text_priv.h"
@@ -118,7 +119,8 @@ static const struct row rows[] = {
 	{ "front end", offsetof(struct summary_row, frontend), "observed" },
 	{ "delivery", offsetof(struct summary_row, delivery), "observed, per output" },
 };
-enum { ROW_TTFT, ROW_TPOT, ROW_ITL_TOKEN, ROW_ITL_CHUNK, ROW_E2E, ROW_QUEUE, ROW_PREFILL };
+enum { ROW_TTFT, ROW_TPOT, ROW_ITL_TOKEN, ROW_ITL_CHUNK, ROW_E2E, ROW_QUEUE, ROW_PREFILL,
+       ROW_FRONT, ROW_DELIVERY };
 
 static const struct dist *dist_at(const struct summary_row *r, const struct row *row)
 {
@@ -140,6 +142,12 @@ static void count_provenance(const struct model_view *v, size_t *ret_reported, s
 	}
 }
 
+/* Where steps are made of launches, what rests on them is no observation. */
+static bool is_of_steps(size_t row)
+{
+	return row == ROW_ITL_TOKEN || row == ROW_PREFILL || row == ROW_DELIVERY;
+}
+
 static const char *cell_dist(char buf[CELL_LEN], const struct dist *d, uint64_t ns)
 {
 	return d->n ? cell_ms(buf, (int64_t)ns) : "-";
@@ -158,6 +166,8 @@ static void write_percentiles(struct page *p, const struct model_view *v, const 
 		char a[CELL_LEN], b[CELL_LEN], c[CELL_LEN], m[CELL_LEN], from[60];
 
 		snprintf(from, sizeof(from), "%s", d->n ? rows[i].from : "not seen");
+		if (d->n && v->gpu && v->gpu->n_inferred_steps && is_of_steps(i))
+			snprintf(from, sizeof(from), "inferred from launches");
 		if (i == ROW_TPOT && reported)
 			snprintf(from, sizeof(from), "observed, tokens reported");
 		if (i == ROW_QUEUE && inferred)
@@ -328,6 +338,9 @@ int text_report(const struct model_view *v, const struct summary *s, const struc
 	text_cost(&p, v, s);
 	text_engines(&p, v);
 	text_capture(&p, v);
+	err = text_gpu(&p, v);
+	if (err)
+		return err;
 	if (v->n_requests) {
 		write_percentiles(&p, v, s);
 		write_classes(&p, &by_input, s->by_input);

@@ -57,11 +57,12 @@ void text_engines(struct page *p, const struct model_view *v)
 		for (size_t k = 0; k < e->n_ports && k < ARRAY_SIZE(e->ports); k++)
 			at += snprintf(ports + at, sizeof(ports) - (size_t)at, "%s%u",
 				       at ? " " : ", port ", e->ports[k]);
-		page__para(p, "engine", LABEL, "pid %u: %s %s%s%s%s%s%s%s; steps: %s", e->hdr.tgid,
+		page__para(p, "engine", LABEL, "pid %u: %s %s%s%s%s%s%s%s%s%s; steps: %s", e->hdr.tgid,
 			   engine_kind_name(e->engine),
 			   e->version[0] ? e->version : "(version unknown)", e->role[0] ? ", " : "",
 			   e->role, ports, e->tiers ? "," : "", e->tiers & TL_T0 ? " T0" : "",
-			   e->tiers & TL_T1 ? " T1" : "",
+			   e->tiers & TL_T1 ? " T1" : "", e->tiers & TL_T2 ? " T2" : "",
+			   e->tiers & TL_T3 ? " T3" : "",
 			   e->step_source[0] ? e->step_source : "not seen");
 	}
 	if (!v->n_engines)

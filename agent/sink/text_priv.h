@@ -31,6 +31,9 @@ void text_engines(struct page *p, const struct model_view *v);
 void text_batch(struct page *p, const struct summary *s);
 int text_scheduler(struct page *p, const struct model_view *v, const struct summary *s); /* -ENOMEM */
 
+/* What GPUs did: how that was seen, devices, holes, kernels. Returns 0 or -ENOMEM. */
+int text_gpu(struct page *p, const struct model_view *v);
+
 /* The tables of single requests. Return 0 or -ENOMEM. */
 int text_slowest(struct page *p, const struct model_view *v);
 void text_failures(struct page *p, const struct model_view *v);

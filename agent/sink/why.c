@@ -303,6 +303,7 @@ static int write_waterfall(struct page *p, const struct trace *t)
 		why_ttft(p, t, b);
 		err = write_delivery(p, t);
 		why_send(p, t);
+		text_gpu_request(p, t->v, (size_t)(t->r - t->v->requests));
 		write_join(p, t);
 		write_losses(p, t);
 		write_legend(p, t);

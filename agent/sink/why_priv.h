@@ -26,5 +26,6 @@ void why_rows__free(struct why_rows *w);
 int why_gaps(struct page *p, const struct trace *t, struct blame *b);
 void why_ttft(struct page *p, const struct trace *t, struct blame *b);	/* its parts */
 void why_send(struct page *p, const struct trace *t);	/* what was held behind the write */
+void text_gpu_request(struct page *p, const struct model_view *v, size_t request);	/* text_gpu.c: its GPU time */
 
 #endif

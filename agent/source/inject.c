@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stops a thread of the target where that does no harm, and has it load the library. */
 #include "source/inject_priv.h"
+#include "source/seccomp.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,26 +95,50 @@ static bool is_good(const struct inject_target *t, const struct inject_call *c)
 	return inject_arch__harmless(c) && !(c->pc >= t->ld_start && c->pc < t->ld_end) && has_room(t->pid, c->sp);
 }
 
-/* A signal that waits for the thread is to end its call: not to be hidden from it. And a filter of its own. */
-static bool is_restless(pid_t pid, pid_t tid)
+struct thread_state {
+	bool signalled;		/* a signal waits for it, to end its call: not to be hidden from it */
+	int seccomp;		/* mode */
+};
+static int read_state(pid_t pid, pid_t tid, struct thread_state *ret)
 {
 	uint64_t pending = 0, shared = 0, blocked = 0;
-	int seccomp = 0;
 	char path[64], line[256];
 	FILE *f;
 
 	snprintf(path, sizeof(path), "/proc/%d/task/%d/status", pid, tid);
 	f = fopen(path, "re");
 	if (!f)
-		return true;
+		return -EAGAIN;
+	ret->seccomp = 0;
 	while (fgets(line, sizeof(line), f)) {
 		sscanf(line, "SigPnd: %lx", &pending);
 		sscanf(line, "ShdPnd: %lx", &shared);
 		sscanf(line, "SigBlk: %lx", &blocked);
-		sscanf(line, "Seccomp: %d", &seccomp);
+		sscanf(line, "Seccomp: %d", &ret->seccomp);
 	}
 	fclose(f);
-	return seccomp || (pending | shared) & ~blocked;
+	ret->signalled = (pending | shared) & ~blocked;
+	return 0;
+}
+
+/* May the thread, which is stopped, be sent? 0; -EAGAIN: not now; -EPERM: its filters forbid it. */
+static int may_be_sent(pid_t pid, pid_t tid, struct inject_visit *v)
+{
+	struct thread_state s;
+	const char *call = NULL;
+	int err = read_state(pid, tid, &s);
+
+	if (err || s.signalled)
+		return -EAGAIN;
+	if (s.seccomp == SECCOMP_MODE_DISABLED)
+		return 0;
+	err = s.seccomp == SECCOMP_MODE_FILTER ? seccomp_check(tid, &call) : -EPERM;
+	if (call)
+		snprintf(v->why, sizeof(v->why), "runs under seccomp, whose filter does not allow %s", call);
+	else if (err)
+		snprintf(v->why, sizeof(v->why), "runs under seccomp, and its filters cannot be read (%s)",
+			 err == -EACCES ? "that needs CAP_SYS_ADMIN" : strerror(-err));
+	return err ? -EPERM : 0;
 }
 
 /* Waits until it stops. 1: at the begin or end of a call; 2: because we asked; 0: for a signal, which it was given;
@@ -211,8 +237,8 @@ static int divert(const struct inject_target *t, pid_t tid, bool busy, struct in
 		err = reach_call(t, tid, &regs, ret_since_ns);
 		entry = !err;
 	}
-	if (!err && (is_restless(t->pid, tid) || now_ns() - *ret_since_ns > stop_limit_ns))
-		err = -EAGAIN;
+	if (!err)
+		err = now_ns() - *ret_since_ns > stop_limit_ns ? -EAGAIN : may_be_sent(t->pid, tid, v);
 	if (!err)
 		err = inject_arch__divert(t, tid, &regs, entry, v);
 	if (err) {
@@ -309,6 +335,8 @@ static int try_threads(const struct inject_target *t, struct inject_visit *v, st
 			if (!read_call(t->pid, tid, &c) ? !is_good(t, &c) : !busy || n_busy++ >= MAX_BUSY)
 				continue;
 			err = divert(t, tid, busy, v, &since_ns);
+			if (err == -EPERM && *v->why)
+				snprintf(r->why, sizeof(r->why), "process %d %s", t->pid, v->why);
 			if (!err) {
 				err = await(t, v, ret);
 				account(r, since_ns);
@@ -457,6 +485,15 @@ static void drop_memfd(struct inject_result *r)
 	r->memfd = -1;
 }
 
+/* What a process that did not load the library lacks. */
+static const char *lacks(pid_t pid)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/root/proc/stat", pid);
+	return access(path, F_OK) ? "has no /proc, by which it would load the library" : "does not load the library";
+}
+
 static void explain(struct inject_result *r, pid_t pid, int err)
 {
 	const char *what = "cannot be entered";
@@ -468,7 +505,7 @@ static void explain(struct inject_result *r, pid_t pid, int err)
 	else if (err == -EPERM)
 		what = "may not be traced, or may not make a memfd";
 	else if (err == -ELIBACC)
-		what = "does not load the library";
+		what = lacks(pid);
 	else if (err == -ETIMEDOUT)
 		what = "has not finished loading the library in 2 s";
 	else if (err == -EBUSY)
@@ -480,8 +517,9 @@ static void explain(struct inject_result *r, pid_t pid, int err)
 
 int inject_check(pid_t pid, const char *path, char why[160])
 {
-	struct inject_target t;
 	int library = open_library(path), err;
+	struct thread_state s;
+	struct inject_target t;
 
 	why[0] = 0;
 	if (library < 0) {
@@ -491,6 +529,8 @@ int inject_check(pid_t pid, const char *path, char why[160])
 	err = inject_target__open(pid, library, &t, why);
 	if (!err)
 		inject_target__close(&t);
+	if (!err && !read_state(pid, pid, &s) && s.seccomp)
+		snprintf(why, 160, "it has a seccomp filter, which is read when it is entered");
 	close(library);
 	return err;
 }

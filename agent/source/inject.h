@@ -30,7 +30,7 @@ struct inject_result {
  * was done to the target. */
 int inject(pid_t pid, const struct inject_opts *opts, struct inject_result *ret);
 
-/* Would it be refused? Looks only. 0, or -errno with one sentence. */
+/* Would it be refused? Looks only. 0, or -errno; `why` gets one sentence if it is, or may be. */
 int inject_check(pid_t pid, const char *library, char why[160]);
 
 #endif

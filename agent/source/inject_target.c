@@ -5,6 +5,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/seccomp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,8 +67,8 @@ static int check_status(pid_t pid, char why[160])
 		return refuse(why, -EPERM, "this kernel forbids tracing (kernel.yama.ptrace_scope is 3)");
 	if (tracer)
 		return refuse(why, -EBUSY, "process %d is traced by process %ld", pid, tracer);
-	if (seccomp > 0)
-		return refuse(why, -EPERM, "process %d runs under seccomp, which may not let the library in", pid);
+	if (seccomp == SECCOMP_MODE_STRICT)
+		return refuse(why, -EPERM, "process %d runs under strict seccomp", pid);
 	return 0;
 }
 

@@ -2,6 +2,8 @@
 /* Steps of a server whose wire tells of none: made of launches, and who was in them. */
 #include "gpu_feed.h"
 
+#include "model/summary.h"
+
 static struct gpu_feed start(bool probes)
 {
 	struct gpu_feed f = gpu_feed_new();
@@ -202,6 +204,34 @@ static void test_gpu_infer__behind_window(void **state)
 	gpu_feed_free(&f);
 }
 
+/* Between two windows nobody saw what ran: no gap of a sequence spans that, and time with a step is not known. */
+static void test_gpu_infer__two_windows(void **state)
+{
+	struct gpu_feed f = start(false);
+	struct summary s;
+
+	(void)state;
+	feed_begin(&f, 1, 5);
+	for (int k = 0; k < 210; k++) {
+		if (k < 5 || k >= 205)
+			eager_of(&f, 10 + 10 * k, 2);
+		if (k == 204)
+			feed_clock(&f, 10 + 10 * k);
+		feed_chunk(&f, 1, 10 + 10 * k + 2.2);
+	}
+	feed_end(&f, 1, 2110, 0, 0);
+	gpu_feed_done(&f);
+	assert_int_equal(f.v.n_seqs, 2);
+	assert_true(f.v.seqs[0].cut_by_loss && !f.v.seqs[0].joined_late && f.v.seqs[1].joined_late);
+	assert_int_equal(f.v.seqs[0].n_visits, 5);
+	assert_int_equal(f.v.seqs[1].n_visits, 5);
+	assert_int_equal(f.v.gpu->n_stretches, 2);
+	assert_int_equal(summarise(&f.v, &s), 0);
+	assert_false(s.busy_from_steps);
+	assert_true(s.all.itl_token.max < len(20));
+	gpu_feed_free(&f);
+}
+
 /* An answer in one piece: its tokens are of the last steps before it. */
 static void test_gpu_infer__not_streamed(void **state)
 {
@@ -348,7 +378,7 @@ int main(void)
 		cmocka_unit_test(test_gpu_infer__decodes), cmocka_unit_test(test_gpu_infer__late_writes),
 		cmocka_unit_test(test_gpu_infer__left_out), cmocka_unit_test(test_gpu_infer__ahead),
 		cmocka_unit_test(test_gpu_infer__launches_only), cmocka_unit_test(test_gpu_infer__behind_window),
-		cmocka_unit_test(test_gpu_infer__not_streamed), cmocka_unit_test(test_gpu_infer__parts),
+		cmocka_unit_test(test_gpu_infer__two_windows), cmocka_unit_test(test_gpu_infer__not_streamed), cmocka_unit_test(test_gpu_infer__parts),
 		cmocka_unit_test(test_gpu_infer__not_replayed), cmocka_unit_test(test_gpu_infer__oom),
 	};
 

@@ -337,6 +337,29 @@ static void test_model__counts_chunks_between_tokens(void **state)
 	assert_int_equal(v->requests[0].chunks[2].n_before, 2);
 }
 
+/* Chunks are kept by their distance from the first: to the ns up to 39 hours, before it or behind. */
+static void test_model__keeps_when_chunks_were_written(void **state)
+{
+	static const uint64_t ms = 1000000, hour = 3600000 * ms, max = (1ull << 47) - 1;
+	struct model *m = *state;
+	const struct model_view *v;
+
+	begin(m, 1, hour, 0);
+	chunk(m, 1, 100 * hour + 7, TL_CHUNK_TEXT);
+	chunk(m, 1, 139 * hour + 1, TL_CHUNK_TEXT | TL_CHUNK_FINISH);
+	chunk(m, 1, 62 * hour + 3, TL_CHUNK_TEXT);
+	chunk(m, 1, 140 * hour, TL_CHUNK_TEXT);
+	chunk(m, 1, hour, TL_CHUNK_TEXT);
+	v = finish(m);
+	assert_int_equal(v->requests[0].n_chunks, 5);
+	assert_int_equal(chunk_ns(&v->requests[0], 0), 100 * hour + 7);
+	assert_int_equal(chunk_ns(&v->requests[0], 1), 139 * hour + 1);
+	assert_int_equal(chunk_ns(&v->requests[0], 2), 62 * hour + 3);
+	assert_int_equal(chunk_ns(&v->requests[0], 3), 100 * hour + 7 + max);
+	assert_int_equal(chunk_ns(&v->requests[0], 4), 100 * hour + 7 - max);
+	assert_int_equal(v->requests[0].chunks[1].flags, TL_CHUNK_TEXT | TL_CHUNK_FINISH);
+}
+
 /* Several prompts in one request, or n by another name: the chunks tell. */
 static void test_model__answers_are_counted_as_seen(void **state)
 {
@@ -661,6 +684,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		T(memory_is_the_most_of_all), T(points_and_counts), T(joins_by_counts), T(says_when_it_cannot_tell),
 		T(leaves_strangers_alone), T(counts_must_fit), T(states), T(other_exchanges_are_counted), T(counts_chunks_between_tokens),
+		T(keeps_when_chunks_were_written),
 		T(answers_are_counted_as_seen), T(facts_that_were_cut_are_unknown),
 		T(aborted_in_a_long_step),
 		T(late_stream_joins_its_slot), T(late_answer_that_is_over_takes_no_slot),

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Holes on a device while its server had work, and what the host did then. */
+#include "model/gpu_bubbles.h"
+#include "model/clues.h"
+#include "model/gpu.h"
+#include "model/step_index.h"
+
+#include <errno.h>
+
+enum { MIN_HOLE_NS = 20000 };	/* launching takes that */
+
+static void count_graph(const struct gpu_step *s, struct gpu_bubbles *ret)
+{
+	if (!s->seen)
+		return;
+	ret->n_hit += s->graph == TL_GRAPH_HIT;
+	ret->n_padded += s->graph == TL_GRAPH_PADDED;
+	ret->n_eager += s->graph == TL_GRAPH_MISS || s->graph == TL_GRAPH_NONE;
+}
+
+static void look_at_host(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns,
+			 struct gpu_bubbles *ret)
+{
+	struct clue_list l;
+
+	clues__engine(c, engine, t0_ns, t1_ns, &l);
+	for (size_t i = 0; i < l.n; i++)
+		ret->by_ns[l.v[i].mechanism] += l.v[i].ns;
+}
+
+int gpu_bubbles(const struct model_view *v, uint32_t engine, struct gpu_bubbles *ret)
+{
+	const struct gpu_step *before = NULL;
+	struct step_index ix;
+	struct clues *c = NULL;
+	int err;
+
+	*ret = (struct gpu_bubbles){ 0 };
+	if (!v->gpu || !v->gpu->n_steps)
+		return 0;
+	err = step_index__init(&ix, v);
+	if (err)
+		return err;
+	err = clues__new(v, &c);
+	for (size_t i = ix.first[engine]; i < ix.first[engine + 1] && !err; i++) {
+		const struct gpu_step *s = &v->gpu->steps[ix.order[i]];
+		uint64_t hole;
+
+		count_graph(s, ret);
+		if (s->busy_ns == GPU_UNKNOWN || s->idle_ns == GPU_UNKNOWN) {
+			before = NULL;
+			continue;
+		}
+		hole = before && s->gpu0_ns > before->gpu1_ns ? s->gpu0_ns - before->gpu1_ns : 0;
+		ret->n_steps++;
+		ret->busy_ns += s->busy_ns;
+		ret->idle_ns += s->idle_ns;
+		if (hole > MIN_HOLE_NS && hole <= s->idle_ns) {	/* else it is behind a pause without work */
+			ret->between_ns += hole;
+			look_at_host(c, engine, before->gpu1_ns, s->gpu0_ns, ret);
+		}
+		before = s;
+	}
+	clues__free(c);
+	step_index__free(&ix);
+	return err;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Holes on a device while its server had work: inside steps and between them, and what the host did then. Pure. */
+#ifndef TL_GPU_BUBBLES_H
+#define TL_GPU_BUBBLES_H
+
+#include "model/mechanism.h"
+#include "model/model.h"
+
+struct gpu_bubbles {		/* of the steps of one engine whose times on the device are known */
+	size_t n_steps;
+	size_t n_hit, n_padded, n_eager;	/* replayed, replayed at a larger size, launched one by one */
+	uint64_t busy_ns, idle_ns;	/* while there was work; idle: inside of steps and between */
+	uint64_t between_ns;	/* of idle: from the end of a step to the first work of the one that follows it */
+	uint64_t by_ns[N_MECHANISMS];	/* of between: what its threads did then, as far as they were watched */
+};
+/* `engine`: index. n_steps 0: nothing is known. Returns 0 or -ENOMEM. */
+int gpu_bubbles(const struct model_view *v, uint32_t engine, struct gpu_bubbles *ret);
+
+#endif

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The report as text, and that on one request: what GPUs did. */
+#include "base/units.h"
+#include "base/util.h"
+#include "model/evidence.h"
+#include "model/gpu.h"
+#include "model/gpu_bubbles.h"
+#include "sink/gpu_words.h"
+#include "sink/text_priv.h"
+#include "sink/why_priv.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+enum { TOP_KERNELS = 8, MAX_HOST = 3 };
+
+/* ---- how it was seen ---- */
+
+static const char *level_text(uint16_t level)
+{
+	static const char *const names[] = {
+		[TL_GPU_OFF] = "nothing was collected", [TL_GPU_LAUNCHES] = "launches only",
+		[TL_GPU_GRAPH] = "records of graphs and copies, not of single kernels",
+		[TL_GPU_KERNELS] = "records of kernels, in windows",
+	};
+
+	return level < ARRAY_SIZE(names) ? names[level] : "another level";
+}
+
+static void write_level(struct page *p, const struct gpu_health_sum *s)
+{
+	char dropped[40] = "none lost", broken[120] = "";
+
+	if (s->dropped)
+		snprintf(dropped, sizeof(dropped), "%" PRIu64 " lost", s->dropped);
+	if (s->n_broken && !s->records)
+		snprintf(broken, sizeof(broken), "; %" PRIu64 " launches and no record: what the GPU did is NOT KNOWN",
+			 s->launches);
+	page__style(p, s->n_broken ? STYLE_BAD : STYLE_PLAIN);
+	page__para(p, "GPU", LABEL, "%sserver %u: %s; %" PRIu64 " records, %s%s",
+		   s->simulated ? "SIMULATED, no real device: " : "", s->server, level_text(s->level), s->records,
+		   dropped, broken);
+	page__style(p, STYLE_PLAIN);
+}
+
+/* ---- devices ---- */
+
+static void write_device(struct page *p, const struct gpu_device *d)
+{
+	double seen = (double)d->seen_ns;
+	char span[UNITS_LEN], wait[60] = "";
+
+	if (d->wait_ns != GPU_UNKNOWN)
+		snprintf(wait, sizeof(wait), ", waiting for other ranks %.1f %%", 100.0 * (double)d->wait_ns / seen);
+	page__para(p, "", LABEL, "device %u of pid %u (rank %u): busy %.1f %%, idle %.1f %%, copies alone %.1f %%%s, of %s "
+		   "in which records were taken", d->device, d->tgid, d->rank, 100.0 * (double)d->busy_ns / seen,
+		   100.0 * (seen - (double)d->busy_ns) / seen, 100.0 * (double)d->copy_ns / seen, wait,
+		   units_ns(span, d->seen_ns));
+}
+
+/* ---- holes ---- */
+
+/* "host 12.3 ms, garbage collection 1.2 ms": what threads did in holes between steps, longest first. */
+static const char *host_text(const struct gpu_bubbles *b, char *buf, size_t size)
+{
+	bool told[N_MECHANISMS] = { false };
+	size_t n = 0;
+
+	buf[0] = '\0';
+	for (int i = 0; i < MAX_HOST; i++) {
+		int best = -1;
+		char ms[UNITS_LEN];
+
+		for (int m = 0; m < N_MECHANISMS; m++)
+			if (!told[m] && b->by_ns[m] && (best < 0 || b->by_ns[m] > b->by_ns[best]))
+				best = m;
+		if (best < 0)
+			break;
+		told[best] = true;
+		n += (size_t)snprintf(buf + n, size - n, "%s%s %s", n ? ", " : "", mechanism_labels[best],
+				      units_ns(ms, b->by_ns[best]));
+		if (n >= size)
+			break;
+	}
+	return buf;
+}
+
+static int write_bubbles(struct page *p, const struct model_view *v, uint32_t engine)
+{
+	char idle[UNITS_LEN], between[UNITS_LEN], host[200];
+	struct gpu_bubbles b;
+	int err = gpu_bubbles(v, engine, &b);
+	double all = (double)(b.busy_ns + b.idle_ns);
+
+	if (err || !(b.n_steps || b.n_hit || b.n_padded || b.n_eager))
+		return err;
+	if (b.n_steps && all > 0) {
+		host_text(&b, host, sizeof(host));
+		page__para(p, "", LABEL, "while pid %u had work, its device was idle for %.1f %% (%s in %zu steps), %s of it "
+			   "between steps%s%s", v->engines[engine].e.hdr.tgid, 100.0 * (double)b.idle_ns / all,
+			   units_ns(idle, b.idle_ns), b.n_steps, units_ns(between, b.between_ns),
+			   *host ? "; the host then: " : b.between_ns ? "; nothing was seen to hold up the host then" : "",
+			   host);
+	}
+	if (b.n_hit || b.n_padded)
+		page__para(p, "", LABEL, "graphs: %zu steps replayed, %zu of them padded to a larger batch; %zu launched "
+			   "kernel by kernel", b.n_hit + b.n_padded, b.n_padded, b.n_eager);
+	return 0;
+}
+
+/* ---- kernels ---- */
+
+static void write_kernels(struct page *p, const struct gpu_facts *g)
+{
+	bool told[256] = { false };
+	size_t n = g->n_kernels < ARRAY_SIZE(told) ? g->n_kernels : ARRAY_SIZE(told);
+	uint64_t all = 0;
+
+	for (size_t i = 0; i < g->n_kernels; i++)
+		all += g->kernels[i].total_ns;
+	if (!all)
+		return;
+	page__heading(p, "%10s%8s%10s%10s  %-10s %s", "ms on GPU", "share", "n", "p50 us", "phase", "kernel");
+	for (int k = 0; k < TOP_KERNELS; k++) {
+		const struct gpu_kernel *best = NULL;
+
+		for (size_t i = 0; i < n; i++)
+			if (!told[i] && (!best || g->kernels[i].total_ns > best->total_ns))
+				best = &g->kernels[i];
+		if (!best)
+			break;
+		told[best - g->kernels] = true;
+		fprintf(p->out, "%10.3f%7.1f%%%10" PRIu64 "%10.1f  %-10s %s\n", (double)best->total_ns / 1e6,
+			100.0 * (double)best->total_ns / (double)all, best->n, (double)best->p50_ns / 1e3,
+			gpu_phase_name(best->phase) ? gpu_phase_name(best->phase) : "-", best->name);
+	}
+	if (g->n_kernels > TOP_KERNELS)
+		fprintf(p->out, "%10s%8s%10s%10s  and %zu more: --json has all of them\n", "", "", "", "",
+			g->n_kernels - TOP_KERNELS);
+}
+
+/* ---- the whole of it ---- */
+
+int text_gpu(struct page *p, const struct model_view *v)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < v->n_engines; i++) {
+		struct gpu_health_sum s;
+
+		if (gpu_sum_health(v, i, &s))
+			write_level(p, &s);
+	}
+	if (!v->gpu || !v->gpu->n_steps)
+		return 0;
+	for (size_t i = 0; i < v->gpu->n_devices; i++)
+		write_device(p, &v->gpu->devices[i]);
+	for (size_t i = 0; i < v->n_engines && !err; i++)
+		err = write_bubbles(p, v, i);
+	if (v->gpu->n_inferred_steps)
+		page__para(p, "", LABEL, "%zu steps are made of launches, as the wire tells of none: who was in them is "
+			   "inferred from when tokens were written, prompts from how long steps took",
+			   v->gpu->n_inferred_steps);
+	if (v->gpu->counts.not_kept)
+		page__para(p, "", LABEL, "%" PRIu64 " launches or records are more than is held in memory: they were left out",
+			   v->gpu->counts.not_kept);
+	write_kernels(p, v->gpu);
+	return err;
+}
+
+static const char *share_text(uint64_t ns, bool shared, char *buf, size_t size)
+{
+	char ms[UNITS_LEN];
+
+	if (ns == GPU_UNKNOWN)
+		snprintf(buf, size, "not known");
+	else
+		snprintf(buf, size, "%s (%s)", units_ns(ms, ns), shared ? "its share, by tokens" : "alone in its steps");
+	return buf;
+}
+
+void text_gpu_request(struct page *p, const struct model_view *v, size_t request)
+{
+	const struct gpu_share *s = v->gpu && request < v->gpu->n_shares ? &v->gpu->shares[request] : NULL;
+	char prefill[80], decode[80];
+	bool simulated = false;
+
+	if (!s || (s->prefill_ns == GPU_UNKNOWN && s->decode_ns == GPU_UNKNOWN))
+		return;
+	for (size_t i = 0; i < v->evidence->gpu_healths.n; i++)
+		simulated |= v->evidence->gpu_healths.v[i].hdr.flags & TL_GPU_SIMULATED;
+	page__para(p, "  -", 4, "%sGPU time: prefill %s, decode %s", simulated ? "SIMULATED " : "",
+		   share_text(s->prefill_ns, s->prefill_shared, prefill, sizeof(prefill)),
+		   share_text(s->decode_ns, s->decode_shared, decode, sizeof(decode)));
+}
