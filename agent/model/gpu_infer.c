@@ -93,7 +93,8 @@ static uint64_t busy_of(const struct gpu_process *p, uint32_t burst, size_t *at)
 		const struct gpu_span *s = &p->spans.v[i];
 		uint64_t from = s->t0_ns > end ? s->t0_ns : end;
 
-		if (!s->at || s->t1_ns <= from)
+		/* how long a collective takes says more of other ranks than of the step */
+		if (!s->at || s->t1_ns <= from || (s->name && p->names.v[s->name - 1].collective))
 			continue;
 		sum += s->t1_ns - from;
 		end = s->t1_ns;

@@ -16,6 +16,7 @@ enum {
 	PART_PCT = 8,		/* of a step's prompt tokens, and less is noise */
 	MIN_PART = 4,		/* tokens */
 };
+#define NEAR 0.06		/* of a step's length */
 #define ENOUGH 0.8		/* of what a step had left: lengths in time are not exact */
 
 struct waiting {		/* a request with a first token */
@@ -30,6 +31,8 @@ struct prompts {
 	struct cost {		/* what steps take; per_token 0: not known */
 		double base_ns, per_seq_ns, per_token_ns;
 	} cost[2];		/* on the device; as the host saw it */
+	uint32_t budget;	/* tokens of a full step, 0: not known ... */
+	uint32_t full[2];	/* ... and as they are measured, by each of the costs */
 };
 
 static int by_arrival(const void *pa, const void *pb)
@@ -186,14 +189,70 @@ static void fit_prompts(struct prompts *p, const struct load *loads, int by)
 }
 
 /* How many tokens of prompts a step had, by its length; < 0: nothing to measure by. */
-static double tokens_of(const struct prompts *p, const struct istep *s)
+static double measured(const struct prompts *p, const struct istep *s, int by)
 {
-	for (int by = 0; by < 2; by++) {
-		const struct cost *c = &p->cost[by];
-		double ns = (double)time_of(s, by) - c->base_ns - c->per_seq_ns * s->n_decode;
+	const struct cost *c = &p->cost[by];
+	double ns = (double)time_of(s, by) - c->base_ns - c->per_seq_ns * s->n_decode;
 
-		if (c->per_token_ns > 0 && time_of(s, by) != GPU_UNKNOWN)
-			return ns > 0 ? ns / c->per_token_ns : 0;
+	if (c->per_token_ns <= 0 || time_of(s, by) == GPU_UNKNOWN)
+		return -1;
+	return ns > 0 ? ns / c->per_token_ns : 0;
+}
+
+/* Does somebody wait whose prompt does not end in this step? */
+static bool is_crowded(const struct load *l)
+{
+	return l->waits > l->ends;
+}
+
+/* What crowded steps had, by their length: the median. 0: not known. */
+static uint32_t usual_full(const struct prompts *p, const struct load *loads, int by, uint32_t *room)
+{
+	size_t k = 0;
+
+	for (size_t i = 0; i < p->f->steps.n; i++) {
+		const struct istep *s = &p->f->steps.v[i];
+		double t = is_crowded(&loads[i]) ? measured(p, s, by) : -1;
+
+		if (t > 0 && t < MAX_STEP_TOKENS && !(p->f->has_graphs && s->replayed))
+			room[k++] = (uint32_t)t + s->n_decode;
+	}
+	return k >= MIN_SAMPLES ? pct_u32(room, k, 500) : 0;
+}
+
+/* Schedulers have a limit of tokens per step, and fill it while somebody waits: such steps have all as many. Where their
+ * lengths say so, and it is near a power of two, that is it. */
+static int find_budget(struct prompts *p, const struct load *loads)
+{
+	uint32_t *room = malloc((p->f->steps.n + 1) * sizeof(*room)), two = 1, n;
+
+	if (!room)
+		return -ENOMEM;
+	for (int by = 0; by < 2; by++)
+		p->full[by] = usual_full(p, loads, by, room);
+	free(room);
+	n = p->full[0] ? p->full[0] : p->full[1];
+	while (two < n - n / 4)
+		two *= 2;
+	if (n && n > two * (1 - NEAR) && n < two * (1 + NEAR))
+		p->budget = two;
+	if (p->f->m->engines[p->f->engine].e.max_step_tokens)
+		p->budget = p->f->m->engines[p->f->engine].e.max_step_tokens;
+	return 0;
+}
+
+/* By its length, but exact where it is that of a full step. < 0: nothing to measure by. */
+static double tokens_of(const struct prompts *p, const struct istep *s, const struct load *l, bool *ret_full)
+{
+	*ret_full = false;
+	for (int by = 0; by < 2; by++) {
+		double t = measured(p, s, by), all = t + s->n_decode, full = p->full[by];
+
+		if (t < 0)
+			continue;
+		*ret_full = full > 0 && p->budget > s->n_decode && is_crowded(l) && all > full * (1 - 2 * NEAR) &&
+			    all < full * (1 + 2 * NEAR);
+		return *ret_full ? p->budget - s->n_decode : t;
 	}
 	return -1;
 }
@@ -235,7 +294,8 @@ static struct waiting *who_waits(struct prompts *p, uint32_t i, size_t lo, doubl
 static int fill_step(struct prompts *p, uint32_t i, size_t lo, const struct load *l)
 {
 	const struct istep *s = &p->f->steps.v[i];
-	double all = tokens_of(p, s), left = all;
+	bool full;
+	double all = tokens_of(p, s, l, &full), left = all;
 	struct waiting *cut = NULL;
 	uint32_t n_open = 0;	/* that end here, and nobody knows how much was left of them */
 	int err = 0;
@@ -263,7 +323,7 @@ static int fill_step(struct prompts *p, uint32_t i, size_t lo, const struct load
 		return p->f->has_graphs && !l->ends ? add_part(p, cut, i, 0) : 0;
 	if (n_open)		/* who waits fills what is left of a step */
 		return add_part(p, cut, i, left > 0 ? (uint32_t)(left / (n_open + 1) + 0.5) : 0);
-	if (left < MIN_PART || left * 100 < all * PART_PCT)
+	if (full ? left < 1 : left < MIN_PART || left * 100 < all * PART_PCT)
 		return 0;
 	if (cut->prompt && cut->done + left >= cut->prompt)
 		left = rest_of(cut) > 1 ? rest_of(cut) - 1 : 1;
@@ -293,6 +353,8 @@ int gpu_infer_prompts(struct inferred *f)
 			fit_prompts(&p, loads, by);
 		}
 	}
+	if (!err)
+		err = find_budget(&p, loads);
 	for (uint32_t i = 0; i < f->steps.n && !err; i++) {
 		while (lo < p.w.n && p.w.v[lo].first < i)
 			lo++;
