@@ -204,6 +204,7 @@ void session__close(struct session *s)
 	src_bpf__close(s->bpf);
 	pipeline__free(s->pipe);
 	map__free(s->targets);
+	discover_past__free(s->past);
 	free(s);
 }
 

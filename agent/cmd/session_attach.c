@@ -282,9 +282,13 @@ static int add_rest_of_server(struct session *s, const struct discovery *d, uint
 }
 
 /* *ret is to be freed also if it fails. */
-static int discover_servers(struct discovery *ret)
+static int discover_servers(struct session *s, struct discovery *ret)
 {
-	int err = discover(ret);
+	int err;
+
+	if (!s->past)
+		s->past = discover_past__new();
+	err = s->past ? discover_again(s->past, monotonic_ns(), ret) : -ENOMEM;
 
 	return err ? err : vllm_wires_join(ret);
 }
@@ -351,7 +355,7 @@ static int add_pid(struct session *s, pid_t pid)
 		log_warn("pid %d (%s) is no engine that tokenlag knows: only HTTP on its sockets is seen",
 			 pid, f.facts.comm);
 	else
-		err = discover_servers(&d);
+		err = discover_servers(s, &d);
 	if (discovery__server_of(&d, pid))
 		f.server = discovery__server_of(&d, pid);
 	if (!err)
@@ -376,7 +380,7 @@ static int add_pid(struct session *s, pid_t pid)
 static int add_found(struct session *s)
 {
 	struct discovery d = { 0 };
-	int err = discover_servers(&d), n;
+	int err = discover_servers(s, &d), n;
 	size_t n_before = s->n_engines;
 
 	if (err) {
@@ -398,7 +402,7 @@ static int add_found(struct session *s)
 static int add_started(struct session *s)
 {
 	struct discovery d = { 0 };
-	int err = discover_servers(&d);
+	int err = discover_servers(s, &d);
 	size_t n_before = s->n_engines;
 
 	if (err) {

@@ -12,7 +12,7 @@
 enum {
 	MAX_PROCESSES = 4096,	/* of all servers, those without CUDA included */
 	MAX_SERVERS = 256, MAX_STREAMS = 16384,
-	MAX_LOOK_S = 8,		/* how seldom a process is asked whether it uses CUDA by now */
+	MAX_LOOK_S = 64,	/* how seldom a process is asked whether it uses CUDA by now */
 	MAX_TRIES = 5,		/* to enter one that was busy */
 };
 
@@ -111,6 +111,8 @@ int session_gpu__note(struct session_gpu *s, const struct tl_raw_proc *e)
 		p->uses_cuda = p->refused = false;
 		p->look_ns = later;
 		p->pause_ns = SECOND_NS;
+	} else if (e->what == TL_PROC_EXIT) {
+		p->gone = s->any_gone = true;
 	}
 	return err;
 }
@@ -163,8 +165,10 @@ static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, u
 	int err = gpu__attach(tgid, NULL, &p->gpu, &entry);
 
 	p->look_ns = 0;
-	if (err == -ESRCH)
+	if (err == -ESRCH) {
+		p->gone = s->any_gone = true;
 		return;
+	}
 	if (err) {
 		p->gpu = NULL;
 		p->refused = true;
@@ -194,13 +198,15 @@ static int look(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uin
 	int uses = gpu_maps_cuda(tgid), err = 0;
 
 	if (uses <= 0) {
-		p->look_ns = uses == -ESRCH ? 0 : now + p->pause_ns;
+		p->gone = uses == -ESRCH;
+		s->any_gone |= p->gone;
+		p->look_ns = now + p->pause_ns;
 		if (p->pause_ns < MAX_LOOK_S * SECOND_NS)
 			p->pause_ns *= 2;
 		return 0;
 	}
 	p->look_ns = 0;
-	p->uses_cuda = true;
+	p->uses_cuda = s->uses_cuda = true;
 	if (!p->adopted)
 		err = s->opts.adopt(s->opts.ctx, tgid, p->server);
 	p->adopted = true;
@@ -217,6 +223,7 @@ static void part(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, in
 	enum tl_ring_state state = gpu__state(p->gpu);
 
 	if (why == -ESRCH) {
+		p->gone = s->any_gone = true;
 		log_warn("pid %u has ended: its GPU records end with it", tgid);
 	} else if (why == -EPROTO) {
 		log_warn("pid %u: what its library writes are no events: it is not read any more", tgid);
@@ -253,12 +260,40 @@ static void poll_one(struct session_gpu *s, uint32_t tgid, struct gpu_process *p
 	}
 }
 
+static bool drop_process(void *ctx, uint64_t tgid, void *value)
+{
+	struct gpu_process *p = value;
+
+	if (!p->gone || p->gpu)
+		return false;
+	session_gpu_unprobe(ctx, tgid, p);
+	return true;
+}
+
+static bool drop_server(void *ctx, uint64_t server, void *value)
+{
+	struct session_gpu *s = ctx;
+	struct gpu_process *p;
+
+	(void)value;
+	for (p = map__oldest(s->processes, NULL); p; p = map__newer(s->processes, p, NULL)) {
+		if (p->server == server)
+			return false;
+	}
+	return true;
+}
+
 int session_gpu__poll(struct session_gpu *s, uint64_t now)
 {
 	struct gpu_process *p;
 	uint64_t tgid;
 	int err = 0;
 
+	if (s->any_gone) {
+		map__sweep(s->processes, drop_process, s);
+		map__sweep(s->servers, drop_server, s);
+		s->any_gone = false;
+	}
 	for (p = map__oldest(s->processes, &tgid); p && !err; p = map__newer(s->processes, p, &tgid)) {
 		if (!p->gpu && p->look_ns && now >= p->look_ns)
 			err = look(s, tgid, p, now);
@@ -273,12 +308,10 @@ int session_gpu__poll(struct session_gpu *s, uint64_t now)
 int session_gpu__end(struct session_gpu *s)
 {
 	struct gpu_process *p;
-	bool uses = false;
 	uint64_t tgid;
 	int err;
 
 	for (p = map__oldest(s->processes, NULL); p; p = map__newer(s->processes, p, NULL)) {
-		uses |= p->uses_cuda;
 		if (p->gpu && !p->leaving)
 			gpu__let_go(p->gpu);
 		p->leaving = true;
@@ -287,7 +320,7 @@ int session_gpu__end(struct session_gpu *s)
 		if (p->gpu)
 			part(s, tgid, p, gpu__wait_left(p->gpu, session_gpu_pass, s), monotonic_ns());
 	}
-	if (!uses && s->opts.level > TL_GPU_LAUNCHES)
+	if (!s->uses_cuda && s->opts.level > TL_GPU_LAUNCHES)
 		log_warn("no process that was recorded uses CUDA: the recording holds nothing of GPUs");
 	err = session_gpu_end_probes(s);
 	return err ? err : s->err;

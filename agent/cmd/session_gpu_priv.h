@@ -15,7 +15,7 @@
 struct gpu_process {
 	uint32_t server;
 	bool uses_cuda, adopted, probed;
-	bool leaving;
+	bool leaving, gone;
 	bool refused;		/* it cannot be recorded ... */
 	uint64_t wait_ns;	/* since when its library waits for CUPTI; 1: that was said */
 	enum tl_gpu_trouble trouble;	/* ... for this reason */
@@ -39,6 +39,8 @@ struct session_gpu {
 	struct cuda_cost cost;	/* of it, at the last look */
 	struct twins *twins;
 	bool no_probes;
+	bool uses_cuda;		/* one of its processes does, or did */
+	bool any_gone;
 	int err;		/* of opts.out */
 };
 

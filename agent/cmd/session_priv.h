@@ -7,6 +7,7 @@
 #include "cmd/session.h"
 #include "cmd/session_gpu.h"
 #include "engine/pipeline.h"
+#include "source/discover.h"
 #include "source/host.h"
 
 struct target {
@@ -25,6 +26,7 @@ struct session {
 	struct proxies *proxies;	/* NULL: not wanted */
 	struct session_gpu *gpu;	/* NULL: not wanted */
 	struct map *targets;	/* tgid -> struct target */
+	struct discover_past *past;	/* NULL until engines are looked for */
 	struct emit tap;	/* of what the kernel says */
 	struct emit feed;	/* of evidence from the host */
 	struct emit seen;	/* of what the pipeline says */

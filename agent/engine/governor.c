@@ -26,6 +26,7 @@ enum {
 	LOSSY_PCT = 5, MAX_LOSSY = 2,
 	MAX_OVER = 3,		/* seconds over the budget ... */
 	MUCH_OVER = 10,		/* ... or so many times the budget */
+	MAX_KERNELS = 20000000,	/* a gigabyte was gone, and times were none, behind 25 million */
 	UNKNOWN_PAUSES = 3,	/* windows long, while it is not known what clients see of them */
 };
 static const uint64_t part_length_ns = 500 * MS_NS, part_kept_ns = 120 * SECOND_NS;
@@ -183,6 +184,7 @@ static void change(struct governor *g, const struct governor_look *l, enum tl_gp
 		g->inside_ns += l->now_ns - g->window.begin_ns;
 	g->n_over = g->n_lossy = 0;
 	g->inside.n = 0;	/* that was another level */
+	g->last_ns = 0;
 	g->pause_ns = to == TL_GPU_GRAPH && !is_free(g) ? baseline_ns : min_pause_ns;
 	end_part(g, l->now_ns, false);
 	enter_phase(g, g->phase == REST ? REST : CLOSING, l->now_ns);
@@ -219,6 +221,20 @@ static void set_pause(struct governor *g, uint64_t length_ns, uint64_t now_ns)
 	g->pause_ns = is_free(g) || g->level == TL_GPU_GRAPH ? 0 : pause;
 }
 
+/* What clients saw of the last window may be known only now, in the pause behind it: before the next one opens. */
+static bool check_pause(struct governor *g, const struct governor_look *l, struct governor_order *ret)
+{
+	int64_t drift = governor__drift_ppm(g, l->now_ns);
+
+	if (g->level != TL_GPU_KERNELS || is_free(g) || !g->last_ns || drift <= (int64_t)g->cost_ppm)
+		return false;
+	g->cost_ppm = drift;
+	if (g->last_ns / PPM * g->cost_ppm > most_ns(g, g->last_ns))
+		return too_dear(g, l, ret, g->cost_ppm);
+	set_pause(g, g->last_ns, l->now_ns);
+	return false;
+}
+
 static bool is_lossy(struct governor *g)
 {
 	uint64_t all = g->window.records + g->window.dropped;
@@ -237,6 +253,7 @@ static void end_window(struct governor *g, const struct governor_look *l, struct
 
 	end_part(g, l->now_ns, false);
 	g->inside_ns += length;
+	g->last_ns = length;
 	g->cost_ppm = cost_ppm(g, g->window.own_ns, length, l->now_ns);
 	enter_phase(g, REST, l->now_ns);
 	set_pause(g, length, l->now_ns);
@@ -288,6 +305,14 @@ static bool check_memory(struct governor *g, const struct governor_look *l, stru
 {
 	uint64_t fall;
 
+	if (g->level == TL_GPU_KERNELS)
+		g->n_kernels += l->records;
+	if (g->n_kernels > MAX_KERNELS && g->level == TL_GPU_KERNELS && !is_free(g)) {
+		change(g, l, below(g->level), TL_GPU_FINE, ret, "%llu million kernels were recorded, and CUPTI may keep "
+		       "device memory of each", (unsigned long long)g->n_kernels / 1000000);
+		g->opts.wanted = TL_GPU_GRAPH;
+		return true;
+	}
 	if (!l->free_bytes || g->level < TL_GPU_GRAPH)
 		return false;
 	if (l->free_bytes > g->most_free_bytes)
@@ -350,7 +375,8 @@ static void walk(struct governor *g, const struct governor_look *l, struct gover
 	switch ((enum phase)g->phase) {
 	case REST:
 		/* A window of an idle server proves nothing, and has broken CUPTI for good. */
-		if (g->level < TL_GPU_GRAPH || !l->busy || l->refused || in_phase < g->pause_ns)
+		if (g->level < TL_GPU_GRAPH || !l->busy || l->refused || in_phase < g->pause_ns ||
+		    check_pause(g, l, ret) || in_phase < g->pause_ns)
 			return;
 		ret->what = GOVERNOR_OPEN;
 		ret->window_ms = g->level == TL_GPU_GRAPH ? GRAPH_WINDOW_MS : g->opts.window_ms;

@@ -55,13 +55,14 @@ struct governor {
 	enum tl_gpu_level level;
 	uint32_t phase;
 	uint64_t phase_ns;	/* since when */
-	uint64_t pause_ns;	/* behind the last window */
+	uint64_t pause_ns;	/* behind the last window ... */
+	uint64_t last_ns;	/* ... which was so long */
 
 	struct { uint64_t begin_ns, own_ns, records, dropped; } window;
 	uint32_t n_lossy;	/* windows in a row that lost much */
 	struct { uint64_t begin_ns, own_ns, probes_ns; } second;
 	uint32_t n_over;	/* seconds in a row over the budget */
-	uint64_t most_free_bytes;
+	uint64_t most_free_bytes, n_kernels;	/* records of kernels so far */
 
 	struct governor_parts inside, outside;
 	uint64_t part_ns;	/* the one that is under way began */

@@ -17,7 +17,7 @@ enum gpu_phase {		/* append only */
 	N_GPU_PHASES
 };
 
-/* Of one step, on the device of the first rank that is known whole. */
+/* Of one step. Times on the device are those of the first rank of which any are known. */
 struct gpu_step {
 	uint64_t launch_ns;		/* the host entered its first launch; 0: not seen */
 	uint64_t gpu0_ns, gpu1_ns;	/* first and last thing on the device; 0: not known */

@@ -39,6 +39,7 @@ struct summer {
 	struct burst_sum *sums;		/* by burst of the process that is looked at */
 	struct map *execs;		/* its graphs: handle -> struct exec */
 	bool has_graphs;
+	bool tells;			/* it is the rank whose times are those of steps */
 };
 
 static bool tells_kernels(const struct gpu_process *p, const struct gpu_burst *b)
@@ -218,8 +219,8 @@ static void fill_step(struct summer *s, const struct gpu_process *p, size_t burs
 		st->launches = b->n_kernels + b->n_graphs;
 		st->graph = graph_of(s, b, &size);
 	}
-	if (st->busy_ns != GPU_UNKNOWN || !gpu_is_known(p, b))
-		return;		/* a rank before this one has told */
+	if (!s->tells || !gpu_is_known(p, b))
+		return;
 	st->gpu0_ns = b->gpu0_ns;
 	st->gpu1_ns = b->gpu1_ns;
 	st->busy_ns = s->sums[burst].all.sum_ns;
@@ -310,11 +311,20 @@ static void compare_ranks(struct tl_gpu_step *v, size_t n)
 	}
 }
 
+static bool knows_any(const struct gpu_process *p)
+{
+	for (size_t i = 0; i < p->bursts.n; i++)
+		if (p->bursts.v[i].step && gpu_is_known(p, &p->bursts.v[i]))
+			return true;
+	return false;
+}
+
 int gpu_sum_steps(struct model *m, const struct step_index *ix)
 {
 	struct summer s = { .m = m, .ix = ix };
 	struct gpu_facts *f = &m->gpu;
 	size_t n_before = m->evidence.gpu_steps.n;
+	bool told = false;	/* one of the ranks of the server at hand tells */
 	int err = 0;
 
 	f->steps = calloc(m->v.n_steps + 1, sizeof(*f->steps));
@@ -324,8 +334,13 @@ int gpu_sum_steps(struct model *m, const struct step_index *ix)
 	for (size_t i = 0; i < f->n_steps; i++)
 		f->steps[i].busy_ns = f->steps[i].idle_ns = GPU_UNKNOWN;
 	/* a recording that tells of steps of devices by itself is believed */
-	for (size_t i = 0; i < m->gpu_log.processes.n && !err; i++)
-		err = sum_process(&s, &m->gpu_log.processes.v[i], !n_before);
+	for (size_t i = 0; i < m->gpu_log.processes.n && !err; i++) {
+		const struct gpu_process *p = &m->gpu_log.processes.v[i];
+
+		told = i && p[-1].server == p->server ? told || s.tells : false;
+		s.tells = !told && knows_any(p);
+		err = sum_process(&s, p, !n_before);
+	}
 	if (!err && !n_before && m->evidence.gpu_steps.n) {
 		qsort(m->evidence.gpu_steps.v, m->evidence.gpu_steps.n, sizeof(*m->evidence.gpu_steps.v),
 		      by_begin);

@@ -17,7 +17,7 @@ enum {
 	DEFAULT_TAIL = 1024, MAX_TAIL = 16 << 10,
 	DEFAULT_RING = 8 << 20, MAX_RING = 1 << 30,
 	WHOLE = 60 << 10,	/* of a call on an engine's own wire; an event's size is 16 bits */
-	SCRATCH_HEAD = 16 + sizeof(struct tl_raw_net),	/* struct scratch of net.bpf.c */
+	SCRATCH_HEAD = 16 + sizeof(struct tl_raw_net),	/* struct scratch of net_copy.h */
 };
 
 uint64_t bpf_now_ns(void)

@@ -2,14 +2,32 @@
 /* Finds the engines of a host and joins the processes of one server. */
 #include "source/discover.h"
 
+#include "base/map.h"
 #include "base/vec.h"
 #include "source/proc.h"
 
 #include <errno.h>
+#include <string.h>
 
 enum {
 	MAX_PROCESSES = 4 << 20,	/* the kernel's own limit of pids */
 	MAX_ANCESTORS = 64,
+	MAX_PAST = 65536,
+};
+/* A server that starts has shown what it is by then; one that loads an engine later is looked at now and then. */
+static const uint64_t old_ns = 300000000000, past_age_ns = 60000000000;
+
+/* A process that is no engine. */
+struct past {
+	uint64_t looked_ns;
+	uint64_t start_ns;		/* tells it from a later one of its number ... */
+	char comm[16];			/* ... and by this shows another program */
+	bool seen;			/* in the look under way */
+};
+struct discover_past {
+	struct map *by_pid;
+	struct proc_scan *scan;		/* what was read of files since ... */
+	uint64_t scan_ns;		/* ... then */
 };
 
 struct parent {
@@ -19,18 +37,125 @@ struct parent {
 struct search {
 	struct discovery *d;
 	struct proc_scan *scan;
+	struct discover_past *past;	/* NULL: look into all */
+	uint64_t now_ns;
 	VEC(struct parent) parents;
 	VEC(struct found) found;
 };
+
+static int add_parent(struct search *s, const struct proc_facts *f)
+{
+	struct parent *parent = vec_push(&s->parents, MAX_PROCESSES);
+
+	if (!parent)
+		return -ENOMEM;
+	*parent = (struct parent){ f->pid, f->ppid };
+	return 0;
+}
+
+/* ---- what earlier looks found to be nothing ---- */
+
+struct discover_past *discover_past__new(void)
+{
+	struct discover_past *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->by_pid = map__new(sizeof(struct past), MAX_PAST);
+	if (!p->by_pid) {
+		free(p);
+		return NULL;
+	}
+	return p;
+}
+
+void discover_past__free(struct discover_past *p)
+{
+	if (!p)
+		return;
+	map__free(p->by_pid);
+	proc_scan__free(p->scan);
+	free(p);
+}
+
+/* To be given back, or freed. NULL: out of memory. */
+static struct proc_scan *take_scan(struct discover_past *p, uint64_t now_ns)
+{
+	struct proc_scan *scan = p ? p->scan : NULL;
+
+	if (p)
+		p->scan = NULL;
+	if (scan && now_ns - p->scan_ns <= past_age_ns) {
+		proc_scan__again(scan);
+		return scan;
+	}
+	proc_scan__free(scan);
+	if (p)
+		p->scan_ns = now_ns;
+	return proc_scan__new();
+}
+
+static void give_scan(struct discover_past *p, struct proc_scan *scan)
+{
+	if (p)
+		p->scan = scan;
+	else
+		proc_scan__free(scan);
+}
+
+/* 1: it is as it was, 0: look into it, or -ENOMEM. */
+static int is_past(struct search *s, pid_t pid)
+{
+	struct past *p = s->past ? map__get(s->past->by_pid, (uint64_t)pid) : NULL;
+	struct proc_facts f = { 0 };
+	int err;
+
+	if (!p || s->now_ns - p->looked_ns > past_age_ns || proc_glance(pid, &f) || f.start_ns != p->start_ns || strcmp(f.comm, p->comm) != 0)
+		return 0;
+	p->seen = true;
+	if (f.kernel_thread)
+		return 1;
+	s->d->n_processes++;
+	s->d->n_skipped++;
+	err = add_parent(s, &f);
+	return err ? err : 1;
+}
+
+/* If there is no room, it is looked into again. */
+static void remember(struct search *s, const struct found *f)
+{
+	struct past *p;
+
+	if (!s->past || f->refused || (!f->facts.kernel_thread && s->now_ns - f->facts.start_ns < old_ns))
+		return;
+	p = map__put(s->past->by_pid, f->facts.pid, NULL);
+	if (!p)
+		return;
+	*p = (struct past){ .looked_ns = s->now_ns, .start_ns = f->facts.start_ns, .seen = true };
+	memcpy(p->comm, f->facts.comm, sizeof(p->comm));
+}
+
+static bool is_gone(void *ctx, uint64_t pid, void *value)
+{
+	struct past *p = value;
+	bool gone = !p->seen;
+
+	(void)ctx, (void)pid;
+	p->seen = false;
+	return gone;
+}
+
+/* ---- a look ---- */
 
 static int look_at(void *ctx, pid_t pid)
 {
 	struct search *s = ctx;
 	struct found f = { 0 };
-	struct parent *parent;
 	struct found *at;
-	int err;
+	int err = is_past(s, pid);
 
+	if (err)
+		return err < 0 ? err : 0;
 	err = proc_scan__read(s->scan, pid, &f.facts);
 	if (err == -ENOMEM)
 		return err;
@@ -38,6 +163,7 @@ static int look_at(void *ctx, pid_t pid)
 		return 0;	/* it ended meanwhile */
 	f.refused = err == -EACCES;
 	if (f.facts.kernel_thread) {
+		remember(s, &f);
 		proc_facts__free(&f.facts);
 		return 0;
 	}
@@ -46,12 +172,11 @@ static int look_at(void *ctx, pid_t pid)
 		s->d->n_refused++;
 		s->d->refused_pid = pid;
 	}
-	parent = vec_push(&s->parents, MAX_PROCESSES);
-	if (parent)
-		*parent = (struct parent){ f.facts.pid, f.facts.ppid };
-	if (!recognise(&f.facts, &f.id)) {
+	err = add_parent(s, &f.facts);
+	if (err || !recognise(&f.facts, &f.id)) {
+		remember(s, &f);
 		proc_facts__free(&f.facts);
-		return parent ? 0 : -ENOMEM;
+		return err;
 	}
 	at = vec_push(&s->found, MAX_PROCESSES);
 	if (!at) {
@@ -59,7 +184,7 @@ static int look_at(void *ctx, pid_t pid)
 		return -ENOMEM;
 	}
 	*at = f;
-	return parent ? 0 : -ENOMEM;
+	return 0;
 }
 
 static int by_pid(const void *a, const void *b)
@@ -117,12 +242,19 @@ static void find_server(struct search *s, struct found *f)
 
 int discover(struct discovery *ret)
 {
+	return discover_again(NULL, 0, ret);
+}
+
+int discover_again(struct discover_past *past, uint64_t now_ns, struct discovery *ret)
+{
 	struct discovery d = { 0 };
-	struct search s = { .d = &d, .scan = proc_scan__new() };
+	struct search s = { .d = &d, .scan = take_scan(past, now_ns), .past = past, .now_ns = now_ns };
 	int err;
 
 	err = s.scan ? proc_each(look_at, &s) : -ENOMEM;
-	proc_scan__free(s.scan);
+	give_scan(past, s.scan);
+	if (!err && past)
+		map__sweep(past->by_pid, is_gone, NULL);
 	if (!err && s.found.n) {
 		qsort(s.parents.v, s.parents.n, sizeof(*s.parents.v), by_pid);
 		for (size_t i = 0; i < s.found.n; i++)

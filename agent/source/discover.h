@@ -21,13 +21,20 @@ struct discovery {
 	struct found *found;	/* servers by pid, each followed by its other processes by pid */
 	size_t n;
 	size_t n_servers;
-	size_t n_processes;	/* looked at, kernel threads apart */
+	size_t n_processes;	/* kernel threads apart */
+	size_t n_skipped;	/* of these, not looked into again */
 	size_t n_refused;	/* of these, not readable: an engine among them may be missed */
 	uint32_t refused_pid;	/* one of them */
 };
 
 /* Looks at every process. 0 or -errno. */
 int discover(struct discovery *ret);
+/* The same again and again: what was no engine, and is too old to become one, is not looked into once more for
+ * a minute, unless it runs another program. */
+struct discover_past;
+struct discover_past *discover_past__new(void);	/* NULL: out of memory */
+void discover_past__free(struct discover_past *p);	/* NULL is fine */
+int discover_again(struct discover_past *p, uint64_t now_ns, struct discovery *ret);
 /* Looks at one process and its ancestors. ret->id.engine is TL_ENGINE_UNKNOWN if it is no engine;
  * the facts are there either way, to be freed with proc_facts__free. -ESRCH: no such process. */
 int discover_one(pid_t pid, struct found *ret);

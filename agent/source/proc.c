@@ -243,6 +243,12 @@ static int read_facts(struct proc_scan *s, pid_t pid, bool all, struct proc_fact
 	return err;
 }
 
+int proc_glance(pid_t pid, struct proc_facts *ret)
+{
+	ret->pid = pid;
+	return read_stat(pid, ret);
+}
+
 int proc_scan__read(struct proc_scan *s, pid_t pid, struct proc_facts *ret)
 {
 	return read_facts(s, pid, false, ret);
@@ -285,6 +291,12 @@ void proc_scan__free(struct proc_scan *s)
 	free(s->listeners);
 	free(s->netns);
 	free(s);
+}
+
+void proc_scan__again(struct proc_scan *s)
+{
+	s->n_listeners = 0;
+	s->n_netns = 0;
 }
 
 pid_t proc_of_thread(pid_t tid)

@@ -12,6 +12,8 @@
  * -ESRCH: no such process; -EACCES: not allowed (only what is readable is filled). */
 int proc_read_facts(pid_t pid, struct proc_facts *ret);
 void proc_facts__free(struct proc_facts *f);
+/* Only pid, ppid, start_ns, comm and kernel_thread: one small file. Nothing is to be freed. */
+int proc_glance(pid_t pid, struct proc_facts *ret);
 
 /* The process that a thread belongs to, 0: there is no such thread. */
 pid_t proc_of_thread(pid_t tid);
@@ -24,6 +26,8 @@ int proc_each(int (*fn)(void *ctx, pid_t pid), void *ctx);
 struct proc_scan;
 struct proc_scan *proc_scan__new(void);	/* NULL: out of memory */
 void proc_scan__free(struct proc_scan *s);	/* NULL is fine */
+/* For another look soon after: what files hold is still known, who listens is asked anew. */
+void proc_scan__again(struct proc_scan *s);
 /* As proc_read_facts; but descriptors (ports, GPUs, io_uring) and packages are read only of what
  * recognise() takes for an engine by the rest. */
 int proc_scan__read(struct proc_scan *s, pid_t pid, struct proc_facts *ret);

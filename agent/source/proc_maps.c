@@ -17,13 +17,16 @@ enum { MAX_EXEC_FILES = 8192 };		/* of one process; a big Python server has some
 /* One line of /proc/PID/maps; false unless it is a file mapped executable. */
 static bool parse_line(const char *line, struct proc_map *m)
 {
+	const char *p = strchr(line, ' ');
 	char perms[5];
 	int at = 0;
 
+	if (!p || strlen(p) < 4 || p[3] != 'x')		/* most are not */
+		return false;
 	if (sscanf(line, "%lx-%lx %4s %lx %x:%x %lu %n", &m->start, &m->end, perms, &m->offset,
 		   &m->dev_major, &m->dev_minor, &m->inode, &at) < 7)
 		return false;
-	if (perms[2] != 'x' || !m->inode || line[at] != '/')
+	if (!m->inode || line[at] != '/')
 		return false;
 	snprintf(m->path, sizeof(m->path), "%.*s", (int)strcspn(line + at, "\n"), line + at);
 	return true;
@@ -48,7 +51,7 @@ int proc_each_exec_map(pid_t pid, int (*fn)(void *ctx, const struct proc_map *ma
 {
 	struct seen *seen = NULL, *more;
 	size_t n = 0, max = 0, line_size = 0;
-	char path[64], *line = NULL;
+	char path[64], page[4096], *line = NULL;	/* the kernel gives no more at a time */
 	struct proc_map m;
 	int err = 0;
 	FILE *f;
@@ -57,6 +60,7 @@ int proc_each_exec_map(pid_t pid, int (*fn)(void *ctx, const struct proc_map *ma
 	f = fopen(path, "re");
 	if (!f)
 		return errno == ENOENT ? -ESRCH : -errno;
+	setvbuf(f, page, _IOFBF, sizeof(page));
 	while (!err && n < MAX_EXEC_FILES && getline(&line, &line_size, f) > 0) {
 		if (!parse_line(line, &m) || was_seen(seen, n, &m))
 			continue;

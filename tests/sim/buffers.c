@@ -389,7 +389,7 @@ int buffers__enable(uint32_t kind, int on)
 		any |= enabled[i];
 	if (on)
 		start_worker();
-	cupti_hooks()->works = any;
+	cupti_hooks()->works = enabled[K_CONCURRENT_KERNEL] ? SIM_WORKS_KERNELS : any;
 	return CUPTI_OK;
 }
 

@@ -148,6 +148,21 @@ static void tell(const struct sim_work *w)
 		h->work(w);
 }
 
+/* What a record of each kernel costs the device. */
+static uint64_t record_cost_ns(void)
+{
+	static uint64_t us;
+	static int known;
+	struct sim_hooks *h = sim_hooks;
+
+	if (!known) {
+		us = 20;
+		us = sim_fault("costly", &us) ? us : 0;
+		known = 1;
+	}
+	return h && h->works == SIM_WORKS_KERNELS ? us * 1000 : 0;
+}
+
 /* Gives the node its times; the stream is locked. */
 static void place(struct sim_stream *s, const struct sim_node *node, struct sim_work *w, uint64_t now)
 {
@@ -156,7 +171,7 @@ static void place(struct sim_stream *s, const struct sim_node *node, struct sim_
 	if (start < s->end_ns)
 		start = s->end_ns;
 	w->start_ns = start;
-	w->end_ns = start + (node->dur_ns ? node->dur_ns : 1);
+	w->end_ns = start + (node->dur_ns ? node->dur_ns : 1) + record_cost_ns();
 	if (node->not_before_ns && w->end_ns < *node->not_before_ns)
 		w->end_ns = *node->not_before_ns;
 	s->end_ns = w->end_ns;

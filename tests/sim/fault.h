@@ -26,6 +26,7 @@
  *   corr_wrong                   graph launches of sessions after the first have another's id
  *   whole_buffers                a buffer gets as many records as fit, whatever was asked for
  *   timestamp_corrupt            a second timestamp callback breaks the stamps of 64 records
+ *   costly=US                    while each kernel is recorded, each takes so much longer
  *   overhead=US                  each buffer asked for reports so much overhead
  *
  * Symbols are missing in the libraries of build/sim/old; those of build/sim/endbr begin their functions

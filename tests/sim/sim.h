@@ -52,11 +52,11 @@ struct sim_call {		/* a call of the driver API, under way on this thread */
 	int told;		/* enter was told, so exit will be */
 };
 
-enum { SIM_MAX_CBID = 1024 };
+enum { SIM_MAX_CBID = 1024, SIM_WORKS_KERNELS = 2 };
 
 struct sim_hooks {		/* what libcupti wants to hear; may change while calls are under way */
 	uint8_t wanted[SIM_MAX_CBID];	/* calls with this cbid */
-	uint8_t works;			/* anything enqueued */
+	uint8_t works;			/* anything enqueued; SIM_WORKS_KERNELS: kernel by kernel */
 	void (*call)(struct sim_call *c, int exit);
 	void (*work)(const struct sim_work *w);
 	uint64_t records;	/* made so far */

@@ -4,6 +4,7 @@
 
 #include "source/discover.h"
 #include "source/proc.h"
+#include <time.h>
 
 static const struct found *find(const struct discovery *d, pid_t pid)
 {
@@ -65,6 +66,36 @@ static void test_discover__finds_children(void **state)
 	end(b);
 	end(ollama);
 	unlink(exe);
+}
+
+/* What was old and no engine is not looked into again: a minute later it is. */
+static void test_discover__again(void **state)
+{
+	static const uint64_t s = 1000000000;
+	struct discover_past *p = discover_past__new();
+	struct discovery d;
+	struct timespec ts;
+	uint64_t now;
+
+	(void)state;
+	assert_non_null(p);
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	now = (uint64_t)ts.tv_sec * s;
+	assert_int_equal(discover_again(p, now, &d), 0);
+	assert_int_equal(d.n_skipped, 0);
+	discovery__free(&d);
+	/* all that is here now is old then */
+	assert_int_equal(discover_again(p, now + 1000 * s, &d), 0);
+	discovery__free(&d);
+	assert_int_equal(discover_again(p, now + 1001 * s, &d), 0);
+	assert_true(d.n_skipped > 0);
+	assert_true(d.n_skipped < d.n_processes);
+	assert_non_null(find(&d, getpid()));	/* this program is an engine */
+	discovery__free(&d);
+	assert_int_equal(discover_again(p, now + 1100 * s, &d), 0);
+	assert_int_equal(d.n_skipped, 0);
+	discovery__free(&d);
+	discover_past__free(p);
 }
 
 /* An Ollama, played by a shell of that name, that runs a llama-server. */
@@ -151,9 +182,13 @@ static void test_discover__oom(void **state)
 	(void)state;
 	/* some per process of the host: not each of them */
 	for (long n = 0; hit; n += n / 8 + 1) {
+		struct discover_past *p;
+
 		oom_after(n);
-		err = discover(&d);
+		p = discover_past__new();
+		err = p ? discover_again(p, UINT64_MAX / 2, &d) : -ENOMEM;
 		hit = oom_hit();
+		discover_past__free(p);
 		assert_true(err == -ENOMEM || err == 0);
 		if (!err)
 			discovery__free(&d);
@@ -163,6 +198,7 @@ static void test_discover__oom(void **state)
 
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_discover__finds_children),
+	cmocka_unit_test(test_discover__again),
 	cmocka_unit_test(test_discover__run_by_ollama),
 	cmocka_unit_test(test_discover__one_no_engine),
 	cmocka_unit_test(test_discover__oom),

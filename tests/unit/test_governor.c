@@ -180,6 +180,7 @@ static void test_too_dear_by_what_clients_see(void **state)
 	s.slower_pct = 64;
 	run_for(&s, 60 * S, true);
 	assert_int_equal(s.n_changes, 1);
+	assert_int_equal(s.n_opened, 1);	/* once is enough */
 	assert_int_equal(s.last.level, TL_GPU_GRAPH);
 	assert_int_equal(s.last.trouble, TL_GPU_BUDGET);
 	assert_string_equal(s.last.why, "kernels -> graph: it costs 63.5 % of the server's speed while it lasts, "
@@ -295,6 +296,25 @@ static void test_device_memory(void **state)
 	assert_string_equal(s.last.why, "kernels -> graph: free device memory fell by 3072 MB to 1024 MB");
 }
 
+static void test_many_kernels(void **state)
+{
+	struct server s;
+
+	(void)state;
+	init(&s, TL_GPU_KERNELS, 0);
+	s.records_per_look = 100000;
+	run_for(&s, 3600 * S, true);
+	assert_int_equal(s.last.level, TL_GPU_GRAPH);
+	assert_string_equal(s.last.why, "kernels -> graph: 20 million kernels were recorded, and CUPTI may keep device "
+			    "memory of each");
+	run_for(&s, 3600 * S, false);
+	assert_int_equal(s.n_changes, 1);		/* it is not tried again */
+	init(&s, TL_GPU_KERNELS, 1000000);
+	s.records_per_look = 1000000;
+	run_for(&s, 60 * S, false);
+	assert_int_equal(s.n_changes, 0);
+}
+
 static void test_refused(void **state)
 {
 	static const struct { enum tl_gpu_trouble trouble; bool for_good; const char *why; } rows[] = {
@@ -392,6 +412,7 @@ int main(void)
 		cmocka_unit_test(test_up_again_not_more_than_once_a_minute),
 		cmocka_unit_test(test_lost_records),
 		cmocka_unit_test(test_device_memory),
+		cmocka_unit_test(test_many_kernels),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_no_window_of_an_idle_server),
 		cmocka_unit_test(test_a_window_that_does_not_open_is_ordered_again),
