@@ -15,6 +15,14 @@ struct {
 	__type(value, struct cuda_tally);
 } tallies SEC(".maps");
 
+/* Their places in it, by tgid: for probes that stand in every process. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, CUDA_MAX_PROCESSES);
+	__type(key, __u32);
+	__type(value, __u32);
+} slots SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, CUDA_MAX_BURSTS);
@@ -78,6 +86,20 @@ static __always_inline __u64 value_at(struct pt_regs *ctx, __u32 place)
 	case CUDA_CONFIG: return user_word(ctx->di + CUDA_CONFIG_STREAM);
 	}
 	return user_word(ctx->sp + 8 * (place - 6));
+}
+
+/* NULL: the process is none of ours. */
+static __always_inline struct cuda_tally *tally_of(__u64 cookie, __u64 id)
+{
+	__u32 slot = bits(cookie, CUDA_SLOT_SHIFT, 16), tgid = id >> 32, *known;
+
+	if (slot == CUDA_ANY) {
+		known = bpf_map_lookup_elem(&slots, &tgid);
+		if (!known)
+			return NULL;
+		slot = *known;
+	}
+	return bpf_map_lookup_elem(&tallies, &slot);
 }
 
 /* The runs that are timed are picked as in count_run(). */
@@ -194,13 +216,12 @@ SEC("?uprobe")
 int cuda_launch(struct pt_regs *ctx)
 {
 	__u64 cookie = bpf_get_attach_cookie(ctx);
-	__u32 slot = bits(cookie, CUDA_SLOT_SHIFT, 16);
-	struct cuda_tally *t = bpf_map_lookup_elem(&tallies, &slot);
 	struct cell *cell = this_cell();
 	struct launch l = {
 		.id = bpf_get_current_pid_tgid(), .n = 1, .call = bits(cookie, CUDA_CALL_SHIFT, 8),
 		.flags = bits(cookie, CUDA_FLAGS_SHIFT, 8),
 	};
+	struct cuda_tally *t = tally_of(cookie, l.id);
 	bool trial = bits(cookie, CUDA_TRIAL_SHIFT, 1);
 
 	if (!cell || !t)
@@ -250,8 +271,7 @@ int cuda_enter(struct pt_regs *ctx)
 	__u64 cookie = bpf_get_attach_cookie(ctx), id = bpf_get_current_pid_tgid(), sp = ctx->sp;
 	__u64 now = bpf_ktime_get_ns();
 	struct call *c = call_at(id, false), *other = call_at(id, true);
-	__u32 slot = bits(cookie, CUDA_SLOT_SHIFT, 16);
-	struct cuda_tally *t = bpf_map_lookup_elem(&tallies, &slot);
+	struct cuda_tally *t = tally_of(cookie, id);
 	struct cell *cell = this_cell();
 
 	if (!cell || !t || !c || !other)
@@ -282,13 +302,12 @@ SEC("?uretprobe")
 int cuda_leave(struct pt_regs *ctx)
 {
 	__u64 cookie = bpf_get_attach_cookie(ctx);
-	__u32 slot = bits(cookie, CUDA_SLOT_SHIFT, 16);
-	struct cuda_tally *t = bpf_map_lookup_elem(&tallies, &slot);
 	struct cell *cell = this_cell();
 	struct launch l = {
 		.id = bpf_get_current_pid_tgid(), .n = 1, .call = bits(cookie, CUDA_CALL_SHIFT, 8),
 		.flags = bits(cookie, CUDA_FLAGS_SHIFT, 8),
 	};
+	struct cuda_tally *t = tally_of(cookie, l.id);
 	struct call *c = call_at(l.id, false);
 	__u64 now;
 

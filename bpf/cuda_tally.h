@@ -8,14 +8,14 @@
  * Places: 0 is nowhere, 1 to 6 are arguments in registers, 7 and beyond on the stack; CUDA_CONFIG is the
  * stream in the CUlaunchConfig that argument 1 points to.
  */
-enum { CUDA_CONFIG = 15, CUDA_CONFIG_STREAM = 32 };
+enum { CUDA_CONFIG = 15, CUDA_CONFIG_STREAM = 32, CUDA_ANY = 0xffff };
 enum cuda_cookie {
 	CUDA_CALL_SHIFT = 0,		/* enum tl_gpu_call, 8 bits */
 	CUDA_STREAM_SHIFT = 8,		/* places, 4 bits each */
 	CUDA_WHAT_SHIFT = 12,
 	CUDA_BYTES_SHIFT = 16,
 	CUDA_FLAGS_SHIFT = 24,		/* enum tl_launch_flag, 8 bits */
-	CUDA_SLOT_SHIFT = 32,		/* of its process in `tallies`, 16 bits */
+	CUDA_SLOT_SHIFT = 32,		/* of its process in `tallies`, 16 bits; CUDA_ANY: look it up */
 	CUDA_TRIAL_SHIFT = 48,		/* 1: all of the work, but no event */
 	CUDA_DEAR_SHIFT = 49,		/* 1: the instruction under the probe is single-stepped */
 };

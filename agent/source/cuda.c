@@ -46,7 +46,7 @@ static int load(struct cuda *c)
 	c->skel = cuda_bpf__open();
 	if (!c->skel)
 		return -errno;
-	c->multi = bpf_uprobe_has_multi();
+	c->multi = bpf_uprobe_has_multi() && !c->opts.one_by_one;
 	bpf_object__for_each_program(prog, c->skel->obj) {
 		bpf_program__set_autoload(prog, true);
 		bpf_uprobe_prepare(prog, c->multi);
@@ -94,7 +94,8 @@ static void free_process(struct cuda_process *p)
 	bpf_uprobe_detach(p->probes.v, p->probes.n);
 	cuda_kernels_detach(p);
 	for (size_t i = 0; i < p->files.n; i++)
-		close(p->files.v[i].fd);
+		if (p->files.v[i].fd >= 0)
+			close(p->files.v[i].fd);
 	vec_free(&p->files);
 	vec_free(&p->probes);
 	vec_free(&p->kernel_probes);
@@ -107,6 +108,8 @@ static void detach_all(struct cuda *c)
 	struct bpf_uprobe *all;
 	size_t n = 0;
 
+	if (c->everyone)
+		return;		/* all are its */
 	for (size_t i = 0; i < c->processes.n; i++)
 		n += c->processes.v[i]->probes.n + c->processes.v[i]->kernel_probes.n;
 	all = malloc((n + 1) * sizeof(*all));
@@ -134,6 +137,8 @@ void cuda__close(struct cuda *c)
 	for (size_t i = 0; i < c->processes.n; i++)
 		free_process(c->processes.v[i]);
 	vec_free(&c->processes);
+	if (c->everyone)
+		free_process(c->everyone);
 	c->bpf->cuda = NULL;
 	unmap_shared(c->bursts, CUDA_MAX_BURSTS * sizeof(*c->bursts));
 	unmap_shared(c->tallies, CUDA_MAX_PROCESSES * sizeof(*c->tallies));
@@ -180,6 +185,21 @@ static struct cuda_process *new_process(struct cuda *c, uint32_t tgid)
 	*at = p;
 	cuda_budget_begin(c, p, bpf_now_ns());
 	return p;
+}
+
+/* The one that has the probes for a process; NULL: out of memory. */
+static struct cuda_process *owner_of(struct cuda *c, struct cuda_process *p)
+{
+	if (c->multi)
+		return p;
+	if (!c->everyone) {
+		c->everyone = calloc(1, sizeof(*c->everyone));
+		if (!c->everyone)
+			return NULL;
+		*c->everyone = (struct cuda_process){ .tgid = CUDA_EVERYONE, .slot = CUDA_ANY };
+		cuda_budget_begin(c, c->everyone, bpf_now_ns());
+	}
+	return c->everyone;
 }
 
 static bool has_file(const struct cuda_process *p, const struct proc_map *map)
@@ -281,37 +301,57 @@ static void say_dear(const struct adding *a, const struct proc_map *map, const s
 			 places->dear);
 }
 
-static int add_file(struct adding *a, const struct proc_map *map, int fd)
+/* `owner` gets the probes. */
+static int probe_file(struct adding *a, struct cuda_process *owner, const struct proc_map *map, int fd)
 {
-	struct cuda_process *p = a->p;
 	struct cuda *c = a->c;
 	struct cuda_places places;
 	struct cuda_file *f;
-	int n, err = cuda_places_find(fd, p->slot, &places);
+	int n, err = cuda_places_find(fd, owner->slot, owner == c->everyone, &places);
 
 	if (err) {
 		snprintf(a->why, WHY_BYTES, "%.40s has none of the functions that are probed", name_of(map));
-		return 0;
+		return err == -ENOENT ? err : -ENOEXEC;
 	}
 	if (!c->priced)
 		cuda_price_measure(c->skel->progs.cuda_launch, c->multi, cuda_trial_cookie(),
 				   &c->tallies[CUDA_TRIAL_SLOT].mode, &c->price);
 	c->priced = true;
-	f = vec_push(&p->files, MAX_FILES);
+	f = vec_push(&owner->files, MAX_FILES);
 	if (!f)
-		return p->files.n == MAX_FILES ? 0 : -ENOMEM;
+		return owner->files.n == MAX_FILES ? -ENOENT : -ENOMEM;
 	*f = (struct cuda_file){ map->inode, map->dev_major, map->dev_minor, fcntl(fd, F_DUPFD_CLOEXEC, 0),
 				 .n_kernels = c->opts.no_kernels ? 0 : places.n[CUDA_KERNELS] };
 	memcpy(f->kernels, places.at[CUDA_KERNELS], sizeof(f->kernels));
-	p->kernels_dear |= places.n_dear[CUDA_KERNELS] > 0;
-	n = attach_rest(c, p, fd, &places);
+	owner->kernels_dear |= places.n_dear[CUDA_KERNELS] > 0;
+	n = attach_rest(c, owner, fd, &places);
 	if (n < 0)
 		return n;
-	p->n_functions += n;
-	if (p->level != CUDA_LEVEL_OFF)
-		n = attach_kernels(c, p, f);
+	owner->n_functions += n;
+	if (owner->level != CUDA_LEVEL_OFF)
+		n = attach_kernels(c, owner, f);
+	if (owner == c->everyone)
+		snprintf(a->why, WHY_BYTES, "allocations, loads of code and rare copies are not probed: on this kernel "
+			 "each probe takes long to come off");
 	say_dear(a, map, &places);
 	return n < 0 ? n : 0;
+}
+
+static int add_file(struct adding *a, const struct proc_map *map, int fd)
+{
+	struct cuda_process *p = a->p, *owner = owner_of(a->c, p);
+	int err = owner ? 0 : -ENOMEM;
+	struct cuda_file *f;
+
+	if (owner && !has_file(owner, map))
+		err = probe_file(a, owner, map, fd);
+	if (err || owner == p)
+		return err == -ENOENT || err == -ENOEXEC ? 0 : err;
+	f = vec_push(&p->files, MAX_FILES);
+	if (!f)
+		return p->files.n == MAX_FILES ? 0 : -ENOMEM;
+	*f = (struct cuda_file){ .inode = map->inode, .dev_major = map->dev_major, .dev_minor = map->dev_minor, .fd = -1 };
+	return 0;
 }
 
 static int on_map(void *ctx, const struct proc_map *map)
@@ -339,6 +379,15 @@ static void say_error(int err, char *why)
 		 "CAP_SYS_PTRACE" : err == -ENOMEM ? "out of memory" : "the kernel refused to probe its libcuda");
 }
 
+/* For probes that stand in every process. */
+static int be_known(struct cuda *c, const struct cuda_process *p)
+{
+	uint32_t slot = p->slot;
+
+	return c->multi ? 0 : bpf_map__update_elem(c->skel->maps.slots, &p->tgid, sizeof(p->tgid), &slot,
+						   sizeof(slot), BPF_ANY);
+}
+
 int cuda__add(struct cuda *c, uint32_t tgid, char why[160])
 {
 	struct cuda_process *p = find(c, tgid);
@@ -350,7 +399,8 @@ int cuda__add(struct cuda *c, uint32_t tgid, char why[160])
 		say_error(-ENOMEM, why);
 		return -ENOMEM;
 	}
-	err = proc_each_exec_map(tgid, on_map, &a);
+	err = be_known(c, a.p);
+	err = err ? err : proc_each_exec_map(tgid, on_map, &a);
 	if (err)
 		say_error(err, why);
 	p = a.p;
@@ -358,6 +408,7 @@ int cuda__add(struct cuda *c, uint32_t tgid, char why[160])
 		cuda__del(c, tgid);
 		return err ? err : -ENOENT;
 	}
+	p = c->multi ? p : c->everyone;
 	return p->n_functions + p->n_kernel_functions;
 }
 
@@ -374,6 +425,13 @@ void cuda__del(struct cuda *c, uint32_t tgid)
 			c->processes.v[kept++] = p;
 	}
 	c->processes.n = kept;
+	if (c->multi)
+		return;
+	bpf_map__delete_elem(c->skel->maps.slots, &tgid, sizeof(tgid), 0);
+	if (!kept && c->everyone) {
+		free_process(c->everyone);
+		c->everyone = NULL;
+	}
 }
 
 /* ---- while it runs ---- */
@@ -382,6 +440,8 @@ int cuda__poll(struct cuda *c, uint64_t now_ns, const struct emit *out)
 {
 	int err = cuda_bursts_say(c, now_ns, out);
 
+	if (c->everyone)
+		return err ? err : cuda_budget_poll(c, c->everyone, now_ns, out);
 	for (size_t i = 0; i < c->processes.n && !err; i++)
 		err = cuda_budget_poll(c, c->processes.v[i], now_ns, out);
 	return err;
@@ -401,7 +461,7 @@ void cuda__cost(const struct cuda *c, struct cuda_cost *ret)
 		ret->syncs += t->syncs;
 	}
 	for (size_t i = 0; i < c->processes.n; i++) {
-		const struct cuda_process *p = c->processes.v[i];
+		const struct cuda_process *p = c->everyone ? c->everyone : c->processes.v[i];
 
 		ret->kernels_off |= p->level == CUDA_LEVEL_OFF && !c->opts.no_kernels;
 		ret->kernels_counted |= p->level == CUDA_LEVEL_COUNTED && !c->opts.count_kernels;

@@ -12,6 +12,7 @@ struct cuda_opts {
 	uint32_t kernel_budget_ppm;	/* of a core, for probes on single kernel launches; beyond it they are taken off
 					 * and only counted calls are left. 0: default 10,000 (1 %) */
 	bool no_kernels;	/* leave single kernel launches alone: graph launches, waits and copies only */
+	bool one_by_one;	/* attach as on kernels without multi-uprobe links (before 6.6). For tests */
 	bool count_kernels;	/* never an event per single launch: one per burst of them, n > 1 */
 };
 /* Its events come out of src_bpf__poll as TL_GPU_LAUNCH, in the order of their end. Close it before `bpf`.

@@ -25,45 +25,90 @@ static uint64_t price_of(const struct cuda *c, const struct cuda_process *p, uin
 	return cuda_hit_ns(c, p->kernels_dear);
 }
 
-static struct cuda_tally *tally_of(const struct cuda *c, const struct cuda_process *p)
+/* The processes whose probes these are: p itself, or all. */
+static struct cuda_process *const *members(const struct cuda *c, struct cuda_process *const *p, size_t *ret_n)
 {
-	return &c->tallies[p->slot];
+	*ret_n = *p == c->everyone ? c->processes.n : 1;
+	return *p == c->everyone ? c->processes.v : p;
+}
+
+static uint64_t total(const struct cuda *c, const struct cuda_process *p)
+{
+	return __atomic_load_n(&c->tallies[p->slot].kernels, __ATOMIC_RELAXED);
 }
 
 static void begin_second(const struct cuda *c, struct cuda_process *p, uint64_t now_ns)
 {
+	struct cuda_process *const *m;
+	size_t n;
+
 	p->since_ns = now_ns;
-	p->seen = __atomic_load_n(&tally_of(c, p)->kernels, __ATOMIC_RELAXED);
+	m = members(c, &p, &n);
+	for (size_t i = 0; i < n; i++)
+		m[i]->seen = total(c, m[i]);
+}
+
+/* Launches of this second; of several processes, of that which has most: each has its own core to launch from. */
+static uint64_t launched(const struct cuda *c, struct cuda_process *p)
+{
+	struct cuda_process *const *m;
+	uint64_t most = 0, one;
+	size_t n;
+
+	m = members(c, &p, &n);
+	for (size_t i = 0; i < n; i++) {
+		one = total(c, m[i]) - m[i]->seen;
+		most = one > most ? one : most;
+	}
+	return most;
 }
 
 static void set_level(struct cuda *c, struct cuda_process *p, uint8_t level, uint64_t now_ns)
 {
+	struct cuda_process *const *m;
+	size_t n;
+
 	p->level = level;
 	p->n_calm = 0;
 	c->counted |= level == CUDA_LEVEL_COUNTED;
-	if (level != CUDA_LEVEL_OFF)
-		__atomic_store_n(&tally_of(c, p)->mode, level, __ATOMIC_RELAXED);
+	m = members(c, &p, &n);
+	for (size_t i = 0; i < n && level != CUDA_LEVEL_OFF; i++)
+		__atomic_store_n(&c->tallies[m[i]->slot].mode, level, __ATOMIC_RELAXED);
 	begin_second(c, p, now_ns);
 }
 
 void cuda_budget_begin(struct cuda *c, struct cuda_process *p, uint64_t now_ns)
 {
-	set_level(c, p, c->opts.no_kernels ? CUDA_LEVEL_OFF : c->opts.count_kernels ? CUDA_LEVEL_COUNTED :
-		  CUDA_LEVEL_EACH, now_ns);
+	uint8_t level = c->opts.no_kernels ? CUDA_LEVEL_OFF : c->opts.count_kernels ? CUDA_LEVEL_COUNTED : CUDA_LEVEL_EACH;
+
 	p->off_ns = now_ns;
 	p->off_untold = c->opts.no_kernels;
 	p->pause_ns = first_pause_ns;
+	if (!c->everyone || c->everyone == p) {
+		set_level(c, p, level, now_ns);
+		return;
+	}
+	set_level(c, p, c->everyone->level, now_ns);
+	c->everyone->off_untold |= c->everyone->level == CUDA_LEVEL_OFF;	/* it does not know yet */
 }
 
 /* dur_ns 0: from now on, nobody knows until when. */
-static int say_unseen(const struct cuda_process *p, uint64_t dur_ns, const struct emit *out)
+static int say_unseen(const struct cuda *c, struct cuda_process *p, uint64_t dur_ns, const struct emit *out)
 {
-	struct tl_gpu_launch ev = {
-		.hdr = { sizeof(ev), TL_GPU_LAUNCH, TL_LAUNCH_UNSEEN, p->tgid, 0, p->off_ns },
-		.dur_ns = dur_ns, .call = TL_CALL_KERNEL,
-	};
+	struct cuda_process *const *m;
+	int err = 0;
+	size_t n;
 
-	return emit(out, &ev.hdr);
+	m = members(c, &p, &n);
+	for (size_t i = 0; i < n && !err; i++) {
+		struct tl_gpu_launch ev = {
+			.hdr = { sizeof(ev), TL_GPU_LAUNCH, TL_LAUNCH_UNSEEN, m[i]->tgid, 0, p->off_ns },
+			.dur_ns = dur_ns, .call = TL_CALL_KERNEL,
+		};
+
+		err = emit(out, &ev.hdr);
+	}
+	return err;
 }
 
 static int take_off(struct cuda *c, struct cuda_process *p, uint64_t now_ns, const struct emit *out)
@@ -73,7 +118,7 @@ static int take_off(struct cuda *c, struct cuda_process *p, uint64_t now_ns, con
 	p->off_ns = now_ns;
 	p->retry_ns = p->kernels_dear ? UINT64_MAX : now_ns + p->pause_ns;
 	p->pause_ns = p->pause_ns < max_pause_ns ? 2 * p->pause_ns : max_pause_ns;
-	return say_unseen(p, 0, out);
+	return say_unseen(c, p, 0, out);
 }
 
 static int look_again(struct cuda *c, struct cuda_process *p, uint64_t now_ns, const struct emit *out)
@@ -83,12 +128,12 @@ static int look_again(struct cuda *c, struct cuda_process *p, uint64_t now_ns, c
 		return 0;
 	}
 	set_level(c, p, CUDA_LEVEL_COUNTED, now_ns);
-	return say_unseen(p, now_ns - p->off_ns, out);
+	return say_unseen(c, p, now_ns - p->off_ns, out);
 }
 
 static int judge(struct cuda *c, struct cuda_process *p, uint64_t now_ns, const struct emit *out)
 {
-	uint64_t n = __atomic_load_n(&tally_of(c, p)->kernels, __ATOMIC_RELAXED) - p->seen;
+	uint64_t n = launched(c, p);
 	uint64_t elapsed = now_ns - p->since_ns, room_ns = c->opts.kernel_budget_ppm * 1000ull;
 	uint64_t each = n * price_of(c, p, CUDA_LEVEL_EACH), counted = n * price_of(c, p, CUDA_LEVEL_COUNTED);
 
@@ -114,12 +159,11 @@ int cuda_budget_poll(struct cuda *c, struct cuda_process *p, uint64_t now_ns, co
 {
 	if (p->level != CUDA_LEVEL_OFF)
 		return judge(c, p, now_ns, out);
-	if (!c->opts.no_kernels)
-		return now_ns >= p->retry_ns ? look_again(c, p, now_ns, out) : 0;
-	if (!p->off_untold)
-		return 0;
-	p->off_untold = false;
-	return say_unseen(p, 0, out);
+	if (p->off_untold) {
+		p->off_untold = false;
+		return say_unseen(c, p, 0, out);
+	}
+	return !c->opts.no_kernels && now_ns >= p->retry_ns ? look_again(c, p, now_ns, out) : 0;
 }
 
 /* The programs say a burst once its thread waits or launches anew. Not so after its last. */

@@ -23,6 +23,7 @@ struct cuda_call {
 	uint8_t forms;
 	uint8_t stream, what, bytes;	/* places as in cuda_tally.h */
 	uint8_t flags;			/* enum tl_launch_flag */
+	bool rare;			/* a server's steps can do without */
 };
 
 #define TO TL_LAUNCH_TO
@@ -31,51 +32,51 @@ struct cuda_call {
 
 /* clang-format off */
 static const struct cuda_call calls[] = {
-	{ "cuGraphLaunch", CUDA_LAUNCHES, TL_CALL_GRAPH, PTSZ, 2, 1, 0, 0 },
+	{ "cuGraphLaunch", CUDA_LAUNCHES, TL_CALL_GRAPH, PTSZ, 2, 1, 0, 0, false },
 	/* (function, three of grid, three of block, shared memory, stream, ...) */
-	{ "cuLaunchKernel", CUDA_KERNELS, TL_CALL_KERNEL, PTSZ, 9, 1, 0, 0 },
-	{ "cuLaunchCooperativeKernel", CUDA_KERNELS, TL_CALL_KERNEL, PTSZ, 9, 1, 0, 0 },
-	{ "cuLaunchKernelEx", CUDA_KERNELS, TL_CALL_KERNEL, PTSZ, CUDA_CONFIG, 2, 0, 0 },
+	{ "cuLaunchKernel", CUDA_KERNELS, TL_CALL_KERNEL, PTSZ, 9, 1, 0, 0, false },
+	{ "cuLaunchCooperativeKernel", CUDA_KERNELS, TL_CALL_KERNEL, PTSZ, 9, 1, 0, 0, false },
+	{ "cuLaunchKernelEx", CUDA_KERNELS, TL_CALL_KERNEL, PTSZ, CUDA_CONFIG, 2, 0, 0, false },
 
-	{ "cuStreamSynchronize", CUDA_TIMED, TL_CALL_SYNC, PTSZ, 1, 0, 0, 0 },
-	{ "cuEventSynchronize", CUDA_TIMED, TL_CALL_SYNC, PLAIN, 0, 1, 0, 0 },
-	{ "cuCtxSynchronize", CUDA_TIMED, TL_CALL_SYNC, PLAIN, 0, 0, 0, 0 },
-	{ "cuCtxSynchronize_v2", CUDA_TIMED, TL_CALL_SYNC, PLAIN, 0, 1, 0, 0 },
+	{ "cuStreamSynchronize", CUDA_TIMED, TL_CALL_SYNC, PTSZ, 1, 0, 0, 0, false },
+	{ "cuEventSynchronize", CUDA_TIMED, TL_CALL_SYNC, PLAIN, 0, 1, 0, 0, false },
+	{ "cuCtxSynchronize", CUDA_TIMED, TL_CALL_SYNC, PLAIN, 0, 0, 0, 0, false },
+	{ "cuCtxSynchronize_v2", CUDA_TIMED, TL_CALL_SYNC, PLAIN, 0, 1, 0, 0, true },
 
 	/* Towards the host the call waits, if the memory there is pageable. */
-	{ "cuMemcpyHtoDAsync_v2", CUDA_LAUNCHES, TL_CALL_COPY, PTSZ, 4, 0, 3, TO },
-	{ "cuMemcpyDtoDAsync_v2", CUDA_LAUNCHES, TL_CALL_COPY, PTSZ, 4, 0, 3, 0 },
-	{ "cuMemcpyPeerAsync", CUDA_LAUNCHES, TL_CALL_COPY, PTSZ, 6, 0, 5, 0 },
-	{ "cuMemcpy2DAsync_v2", CUDA_LAUNCHES, TL_CALL_COPY, PTSZ, 2, 0, 0, 0 },
-	{ "cuMemcpy3DAsync_v2", CUDA_LAUNCHES, TL_CALL_COPY, PTSZ, 2, 0, 0, 0 },
-	{ "cuMemcpyBatchAsync", CUDA_LAUNCHES, TL_CALL_COPY, PTSZ, 9, 0, 0, 0 },
-	{ "cuMemcpyBatchAsync_v2", CUDA_LAUNCHES, TL_CALL_COPY, PTSZ, 8, 0, 0, 0 },
-	{ "cuMemcpyDtoHAsync_v2", CUDA_TIMED, TL_CALL_COPY, PTSZ, 4, 0, 3, FROM },
-	{ "cuMemcpyAsync", CUDA_TIMED, TL_CALL_COPY, PTSZ, 4, 0, 3, 0 },
-	{ "cuMemcpyHtoD_v2", CUDA_TIMED, TL_CALL_COPY, PTDS, 0, 0, 3, TO | WAITS },
-	{ "cuMemcpyDtoH_v2", CUDA_TIMED, TL_CALL_COPY, PTDS, 0, 0, 3, FROM | WAITS },
-	{ "cuMemcpyDtoD_v2", CUDA_TIMED, TL_CALL_COPY, PTDS, 0, 0, 3, WAITS },
-	{ "cuMemcpy", CUDA_TIMED, TL_CALL_COPY, PTDS, 0, 0, 3, WAITS },
-	{ "cuMemcpyPeer", CUDA_TIMED, TL_CALL_COPY, PTDS, 0, 0, 5, WAITS },
-	{ "cuMemcpy2D_v2", CUDA_TIMED, TL_CALL_COPY, PTDS, 0, 0, 0, WAITS },
-	{ "cuMemcpy2DUnaligned_v2", CUDA_TIMED, TL_CALL_COPY, PTDS, 0, 0, 0, WAITS },
-	{ "cuMemcpy3D_v2", CUDA_TIMED, TL_CALL_COPY, PTDS, 0, 0, 0, WAITS },
+	{ "cuMemcpyHtoDAsync_v2", CUDA_LAUNCHES, TL_CALL_COPY, PTSZ, 4, 0, 3, TO, false },
+	{ "cuMemcpyDtoDAsync_v2", CUDA_LAUNCHES, TL_CALL_COPY, PTSZ, 4, 0, 3, 0, true },
+	{ "cuMemcpyPeerAsync", CUDA_LAUNCHES, TL_CALL_COPY, PTSZ, 6, 0, 5, 0, true },
+	{ "cuMemcpy2DAsync_v2", CUDA_LAUNCHES, TL_CALL_COPY, PTSZ, 2, 0, 0, 0, true },
+	{ "cuMemcpy3DAsync_v2", CUDA_LAUNCHES, TL_CALL_COPY, PTSZ, 2, 0, 0, 0, true },
+	{ "cuMemcpyBatchAsync", CUDA_LAUNCHES, TL_CALL_COPY, PTSZ, 9, 0, 0, 0, true },
+	{ "cuMemcpyBatchAsync_v2", CUDA_LAUNCHES, TL_CALL_COPY, PTSZ, 8, 0, 0, 0, true },
+	{ "cuMemcpyDtoHAsync_v2", CUDA_TIMED, TL_CALL_COPY, PTSZ, 4, 0, 3, FROM, false },
+	{ "cuMemcpyAsync", CUDA_TIMED, TL_CALL_COPY, PTSZ, 4, 0, 3, 0, false },
+	{ "cuMemcpyHtoD_v2", CUDA_TIMED, TL_CALL_COPY, PTDS, 0, 0, 3, TO | WAITS, false },
+	{ "cuMemcpyDtoH_v2", CUDA_TIMED, TL_CALL_COPY, PTDS, 0, 0, 3, FROM | WAITS, false },
+	{ "cuMemcpyDtoD_v2", CUDA_TIMED, TL_CALL_COPY, PTDS, 0, 0, 3, WAITS, true },
+	{ "cuMemcpy", CUDA_TIMED, TL_CALL_COPY, PTDS, 0, 0, 3, WAITS, true },
+	{ "cuMemcpyPeer", CUDA_TIMED, TL_CALL_COPY, PTDS, 0, 0, 5, WAITS, true },
+	{ "cuMemcpy2D_v2", CUDA_TIMED, TL_CALL_COPY, PTDS, 0, 0, 0, WAITS, true },
+	{ "cuMemcpy2DUnaligned_v2", CUDA_TIMED, TL_CALL_COPY, PTDS, 0, 0, 0, WAITS, true },
+	{ "cuMemcpy3D_v2", CUDA_TIMED, TL_CALL_COPY, PTDS, 0, 0, 0, WAITS, true },
 
-	{ "cuMemAlloc_v2", CUDA_TIMED, TL_CALL_ALLOC, PLAIN, 0, 0, 2, 0 },
-	{ "cuMemAllocManaged", CUDA_TIMED, TL_CALL_ALLOC, PLAIN, 0, 0, 2, 0 },
-	{ "cuMemAllocAsync", CUDA_TIMED, TL_CALL_ALLOC, PTSZ, 3, 0, 2, 0 },
-	{ "cuMemAllocFromPoolAsync", CUDA_TIMED, TL_CALL_ALLOC, PTSZ, 4, 0, 2, 0 },
-	{ "cuMemCreate", CUDA_TIMED, TL_CALL_ALLOC, PLAIN, 0, 0, 2, 0 },
-	{ "cuMemFree_v2", CUDA_TIMED, TL_CALL_ALLOC, PLAIN, 0, 1, 0, TL_LAUNCH_FREE },
-	{ "cuMemFreeAsync", CUDA_TIMED, TL_CALL_ALLOC, PTSZ, 2, 1, 0, TL_LAUNCH_FREE },
-	{ "cuMemRelease", CUDA_TIMED, TL_CALL_ALLOC, PLAIN, 0, 1, 0, TL_LAUNCH_FREE },
+	{ "cuMemAlloc_v2", CUDA_TIMED, TL_CALL_ALLOC, PLAIN, 0, 0, 2, 0, true },
+	{ "cuMemAllocManaged", CUDA_TIMED, TL_CALL_ALLOC, PLAIN, 0, 0, 2, 0, true },
+	{ "cuMemAllocAsync", CUDA_TIMED, TL_CALL_ALLOC, PTSZ, 3, 0, 2, 0, true },
+	{ "cuMemAllocFromPoolAsync", CUDA_TIMED, TL_CALL_ALLOC, PTSZ, 4, 0, 2, 0, true },
+	{ "cuMemCreate", CUDA_TIMED, TL_CALL_ALLOC, PLAIN, 0, 0, 2, 0, true },
+	{ "cuMemFree_v2", CUDA_TIMED, TL_CALL_ALLOC, PLAIN, 0, 1, 0, TL_LAUNCH_FREE, true },
+	{ "cuMemFreeAsync", CUDA_TIMED, TL_CALL_ALLOC, PTSZ, 2, 1, 0, TL_LAUNCH_FREE, true },
+	{ "cuMemRelease", CUDA_TIMED, TL_CALL_ALLOC, PLAIN, 0, 1, 0, TL_LAUNCH_FREE, true },
 
-	{ "cuModuleLoad", CUDA_TIMED, TL_CALL_LOAD, PLAIN, 0, 0, 0, 0 },
-	{ "cuModuleLoadData", CUDA_TIMED, TL_CALL_LOAD, PLAIN, 0, 0, 0, 0 },
-	{ "cuModuleLoadDataEx", CUDA_TIMED, TL_CALL_LOAD, PLAIN, 0, 0, 0, 0 },
-	{ "cuModuleLoadFatBinary", CUDA_TIMED, TL_CALL_LOAD, PLAIN, 0, 0, 0, 0 },
-	{ "cuLibraryLoadData", CUDA_TIMED, TL_CALL_LOAD, PLAIN, 0, 0, 0, 0 },
-	{ "cuLibraryLoadFromFile", CUDA_TIMED, TL_CALL_LOAD, PLAIN, 0, 0, 0, 0 },
+	{ "cuModuleLoad", CUDA_TIMED, TL_CALL_LOAD, PLAIN, 0, 0, 0, 0, true },
+	{ "cuModuleLoadData", CUDA_TIMED, TL_CALL_LOAD, PLAIN, 0, 0, 0, 0, true },
+	{ "cuModuleLoadDataEx", CUDA_TIMED, TL_CALL_LOAD, PLAIN, 0, 0, 0, 0, true },
+	{ "cuModuleLoadFatBinary", CUDA_TIMED, TL_CALL_LOAD, PLAIN, 0, 0, 0, 0, true },
+	{ "cuLibraryLoadData", CUDA_TIMED, TL_CALL_LOAD, PLAIN, 0, 0, 0, 0, true },
+	{ "cuLibraryLoadFromFile", CUDA_TIMED, TL_CALL_LOAD, PLAIN, 0, 0, 0, 0, true },
 };
 /* clang-format on */
 
@@ -149,7 +150,7 @@ static void add_place(const struct elfsyms *e, const struct cuda_call *c, const 
 	}
 }
 
-int cuda_places_find(int fd, uint16_t slot, struct cuda_places *ret)
+int cuda_places_find(int fd, uint16_t slot, bool few, struct cuda_places *ret)
 {
 	struct elfsyms e;
 	char name[48];
@@ -162,6 +163,8 @@ int cuda_places_find(int fd, uint16_t slot, struct cuda_places *ret)
 	for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
 		const struct cuda_call *c = &calls[i];
 
+		if (few && c->rare)
+			continue;
 		add_place(&e, c, c->name, slot, ret);
 		if (c->forms == PLAIN)
 			continue;

@@ -27,8 +27,9 @@ struct cuda_places {		/* in one file */
 	char dear[48];			/* one of those: its name ... */
 	const char *dear_insn;		/* ... and first instruction */
 };
-/* Cookies are for the process of this slot. -ENOENT: the file has none of the functions. */
-int cuda_places_find(int fd, uint16_t slot, struct cuda_places *ret);
+/* Cookies are for the process of this slot, or CUDA_ANY. few: only those functions without which steps are not to be
+ * told. -ENOENT: the file has none of the functions. */
+int cuda_places_find(int fd, uint16_t slot, bool few, struct cuda_places *ret);
 bool cuda_is_library(const char *path);	/* by the name of its file */
 uint64_t cuda_trial_cookie(void);	/* a launch of a kernel, for cuda_price_measure() */
 enum { CUDA_TRIAL_SLOT = 0 };		/* no process has it */
@@ -51,10 +52,12 @@ enum cuda_level {		/* what is seen of single launches */
 	CUDA_LEVEL_OFF = 2,	/* nothing: their probes are taken off */
 };
 
+enum { CUDA_EVERYONE = 0xffffffff };	/* a tgid: -1 */
+
 struct cuda_file {		/* a libcuda that a process maps */
 	uint64_t inode;
 	uint32_t dev_major, dev_minor;
-	int fd;
+	int fd;				/* -1: the probes in it are those of `everyone` */
 	struct bpf_uprobe_place kernels[CUDA_MAX_PLACES];
 	size_t n_kernels;
 };
@@ -66,7 +69,7 @@ struct cuda_probes {		/* a VEC */
 
 struct cuda_process {
 	uint32_t tgid;
-	uint16_t slot;			/* in the tallies */
+	uint16_t slot;			/* in the tallies; CUDA_ANY: of everyone */
 	VEC(struct cuda_file) files;
 	struct cuda_probes probes, kernel_probes;
 	int n_functions, n_kernel_functions;
@@ -89,6 +92,9 @@ struct cuda {
 	struct cuda_opts opts;
 	struct cuda_price price;
 	bool priced, counted;		/* counted: some process was CUDA_LEVEL_COUNTED */
+	/* Without multi-uprobe links each probe is a perf event of its own, and one is slow to take off: they are
+	 * made once for all processes, and programs tell ours from others. NULL: none yet, or not needed. */
+	struct cuda_process *everyone;
 	struct cuda_tally *tallies;	/* shared with the programs */
 	struct cuda_burst *bursts;	/* the same */
 	VEC(struct cuda_process *) processes;

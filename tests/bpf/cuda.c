@@ -40,6 +40,12 @@ static bool is_timed(const struct call *w)
 	       (w->call == TL_CALL_COPY && w->flags & (TL_LAUNCH_FROM | TL_LAUNCH_WAITS));
 }
 
+/* Where probes are slow to take off there are fewer of them. */
+static bool is_left_out(const struct call *w)
+{
+	return one_by_one && (w->call == TL_CALL_ALLOC || w->call == TL_CALL_LOAD);
+}
+
 static void assert_is(const struct tl_gpu_launch *e, const struct call *w)
 {
 	assert_non_null(e);
@@ -113,8 +119,12 @@ static void test_cuda__every_call(void **state)
 	(void)state;
 	assert_int_equal(diary->n, 25);
 	for (size_t i = 0; i < diary->n; i++) {
-		const struct tl_gpu_launch *e = next_launch(c, &at);
+		const struct tl_gpu_launch *e;
 
+		if (is_left_out(&diary->v[i]))
+			continue;
+		n_runs += 1 + is_timed(&diary->v[i]);
+		e = next_launch(c, &at);
 		assert_is(e, &diary->v[i]);
 		if (diary->v[i].call == TL_CALL_SYNC && diary->v[i].what)
 			assert_true(e->dur_ns > WAIT_NS / 2);
@@ -125,8 +135,6 @@ static void test_cuda__every_call(void **state)
 	assert_int_equal(cost.launches, 8);
 	assert_int_equal(cost.graph_launches, 2);
 	assert_int_equal(cost.syncs, 4);
-	for (size_t i = 0; i < diary->n; i++)
-		n_runs += 1 + is_timed(&diary->v[i]);
 	assert_int_equal(cost.runs, n_runs);	/* the call inside of cuMemCreate is left out */
 	assert_true(cost.per_hit_ns > 0 && cost.dear_hit_ns > cost.per_hit_ns);
 	assert_int_equal(cost.paid_ns, cost.runs * cost.per_hit_ns);
@@ -227,7 +235,7 @@ static void test_cuda__processes(void **state)
 	assert_add(cuda, &w[0]);
 	assert_add(cuda, &w[1]);
 	assert_true(is_probed(&w[0]) && is_probed(&w[1]));
-	assert_false(is_probed(&w[2]));
+	assert_int_equal(is_probed(&w[2]), one_by_one);
 	for (int i = 0; i < 3; i++) {
 		let_work(&w[i]);
 		end(&w[i]);
@@ -278,7 +286,7 @@ static void test_cuda__a_forked_child(void **state)
 	let_work(&w);
 	while (!__atomic_load_n(&diary->n, __ATOMIC_ACQUIRE))
 		usleep(1000);
-	assert_true(cuda__add(cuda, diary->v[0].tid, why) > 15);
+	assert_true(cuda__add(cuda, diary->v[0].tid, why) > 10);
 	cuda__del(cuda, w.child.pid);		/* the parent is let go, the child is not */
 	__atomic_store_n(&diary->stage, 1, __ATOMIC_RELEASE);
 	end(&w);
@@ -385,19 +393,22 @@ static void test_cuda__endbr(void **state)
 	struct worker w = { .library = "endbr/libcuda.so.1" };
 	struct cuda_cost cost;
 	char why[160];
+	size_t n = 0;
 
 	(void)state;
 	memset(diary, 0, sizeof(*diary));
 	start(&w, every_call);
 	let_load(&w);
-	assert_true(cuda__add(cuda, w.child.pid, why) > 15);
+	assert_true(cuda__add(cuda, w.child.pid, why) > 10);
 	cuda__cost(cuda, &cost);
 	print_message("%s; %u ns a hit, or %u ns\n", why, cost.per_hit_ns, cost.dear_hit_ns);
 	assert_non_null(strstr(why, "single-steps"));
 	let_work(&w);
 	end(&w);
 	capture_drain(c);
-	assert_int_equal(capture_count(c, TL_GPU_LAUNCH), diary->n);
+	for (size_t i = 0; i < diary->n; i++)
+		n += !is_left_out(&diary->v[i]);
+	assert_int_equal(capture_count(c, TL_GPU_LAUNCH), n);
 	assert_int_equal(c->n_lost, 0);
 	finish(c, cuda);
 }
@@ -405,13 +416,13 @@ static void test_cuda__endbr(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cuda__every_call),
-		cmocka_unit_test(test_cuda__many_threads),
-		cmocka_unit_test(test_cuda__processes),
-		cmocka_unit_test(test_cuda__a_forked_child),
-		cmocka_unit_test(test_cuda__mapped_later_and_let_go),
-		cmocka_unit_test(test_cuda__deleted_file_of_another_namespace),
-		cmocka_unit_test(test_cuda__endbr),
+		BOTH_WAYS(test_cuda__every_call),
+		BOTH_WAYS(test_cuda__many_threads),
+		BOTH_WAYS(test_cuda__processes),
+		BOTH_WAYS(test_cuda__a_forked_child),
+		BOTH_WAYS(test_cuda__mapped_later_and_let_go),
+		BOTH_WAYS(test_cuda__deleted_file_of_another_namespace),
+		BOTH_WAYS(test_cuda__endbr),
 	};
 
 	diary = mmap(NULL, sizeof(*diary), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
