@@ -159,10 +159,23 @@ static void say_refused(struct session_gpu *s, uint32_t tgid, struct gpu_process
 	session_gpu_pass(s, &h.hdr);
 }
 
+/* Libraries that were brought in before would take silence for our end. */
+static void beat_all(void *ctx)
+{
+	struct session_gpu *s = ctx;
+	struct gpu_process *p;
+
+	for (p = map__oldest(s->processes, NULL); p; p = map__newer(s->processes, p, NULL)) {
+		if (p->gpu)
+			gpu__beat(p->gpu);
+	}
+}
+
 static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uint64_t now)
 {
+	const struct gpu_attach_opts opts = { .tick = beat_all, .ctx = s };
 	struct gpu_entry entry;
-	int err = gpu__attach(tgid, NULL, &p->gpu, &entry);
+	int err = gpu__attach(tgid, &opts, &p->gpu, &entry);
 
 	p->look_ns = 0;
 	if (err == -ESRCH) {
