@@ -147,15 +147,15 @@ void session_gpu__see(struct session_gpu *s, const struct tl_hdr *ev)
 
 /* ---- in and out ---- */
 
-static void say_refused(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uint64_t now, const char *why)
+void session_gpu_say_level(struct session_gpu *s, uint32_t tgid, const struct gpu_process *p, enum tl_gpu_level from,
+			   enum tl_gpu_level to, enum tl_gpu_trouble trouble)
 {
+	uint64_t now = monotonic_ns();
 	struct tl_gpu_health h = {
-		.hdr = { sizeof(h), TL_GPU_HEALTH, 0, tgid, 0, now },
-		.since_ns = now, .level = s->opts.level, .to_level = p->probed ? TL_GPU_LAUNCHES : TL_GPU_OFF,
-		.trouble = p->trouble,
+		.hdr = { sizeof(h), TL_GPU_HEALTH, p->simulated ? TL_GPU_SIMULATED : 0, tgid, 0, now },
+		.since_ns = now, .level = from, .to_level = to, .trouble = trouble,
 	};
 
-	log_warn("pid %u: no GPU records: %s", tgid, why);
 	session_gpu_pass(s, &h.hdr);
 }
 
@@ -171,7 +171,7 @@ static void beat_all(void *ctx)
 	}
 }
 
-static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uint64_t now)
+static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
 {
 	const struct gpu_attach_opts opts = { .tick = beat_all, .ctx = s };
 	struct gpu_entry entry;
@@ -186,7 +186,8 @@ static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, u
 		p->gpu = NULL;
 		p->refused = true;
 		p->trouble = err == -EBUSY ? TL_GPU_BUSY : TL_GPU_FINE;
-		say_refused(s, tgid, p, now, entry.why);
+		log_warn("pid %u: no GPU records: %s", tgid, entry.why);
+		session_gpu_say_level(s, tgid, p, s->opts.level, p->probed ? TL_GPU_LAUNCHES : TL_GPU_OFF, p->trouble);
 		return;
 	}
 	if (p->probed)
@@ -220,13 +221,16 @@ static int look(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uin
 	}
 	p->look_ns = 0;
 	p->uses_cuda = s->uses_cuda = true;
+	p->simulated = gpu_is_simulated(tgid);
 	if (!p->adopted)
 		err = s->opts.adopt(s->opts.ctx, tgid, p->server);
 	p->adopted = true;
 	if (!err && !p->probed)
 		err = session_gpu_probe(s, tgid, p);
+	if (!err && p->probed)
+		session_gpu_say_level(s, tgid, p, TL_GPU_OFF, TL_GPU_LAUNCHES, TL_GPU_FINE);
 	if (!err && wants_records(s, p))
-		enter(s, tgid, p, now);
+		enter(s, tgid, p);
 	return err;
 }
 

@@ -14,7 +14,7 @@
 
 struct gpu_process {
 	uint32_t server;
-	bool uses_cuda, adopted, probed;
+	bool uses_cuda, simulated, adopted, probed;
 	bool leaving, gone;
 	bool refused;		/* it cannot be recorded ... */
 	uint64_t wait_ns;	/* since when its library waits for CUPTI; 1: that was said */
@@ -46,6 +46,10 @@ struct session_gpu {
 
 /* An event of a process: into opts.out, whose error is kept. For gpu__poll. */
 void session_gpu_pass(void *ctx, const struct tl_hdr *ev);
+
+/* The level of a process that has no library to say it. */
+void session_gpu_say_level(struct session_gpu *s, uint32_t tgid, const struct gpu_process *p, enum tl_gpu_level from,
+			   enum tl_gpu_level to, enum tl_gpu_trouble trouble);
 
 /* session_gpu_launches.c: probes on libcuda. 0, -ENOMEM, or -errno of opts.out. */
 int session_gpu_probe(struct session_gpu *s, uint32_t tgid, struct gpu_process *p);

@@ -52,12 +52,16 @@ static int open_window(struct session_gpu *s, uint32_t tgid, struct gpu_process 
 static int order_process(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, const struct governor_order *o,
 			 uint64_t now)
 {
+	bool was_probed = p->probed;
 	int err = 0;
 
 	if (o->changed && o->level == TL_GPU_OFF)
 		session_gpu_unprobe(s, tgid, p);
 	else if (o->changed && p->uses_cuda && !p->probed)
 		err = session_gpu_probe(s, tgid, p);
+	if (p->probed != was_probed)
+		session_gpu_say_level(s, tgid, p, was_probed ? TL_GPU_LAUNCHES : TL_GPU_OFF,
+				      was_probed ? TL_GPU_OFF : TL_GPU_LAUNCHES, o->trouble);
 	if (o->changed && o->level >= TL_GPU_GRAPH && p->uses_cuda && !p->gpu) {
 		if (p->trouble == TL_GPU_BUSY)
 			p->refused = false;

@@ -179,6 +179,8 @@ void gpu__lower(struct gpu *g, enum tl_gpu_level level, enum tl_gpu_trouble trou
 void gpu__falls_to(struct gpu *g, enum tl_gpu_level level)
 {
 	g->fallback = level;
+	if (g->told_level == TL_GPU_OFF)
+		g->told_level = level;
 }
 
 void gpu__let_go(struct gpu *g)
