@@ -262,6 +262,16 @@ static void part(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, in
 	p->leaving = false;
 }
 
+/* For CUPTI, or for the process to use CUDA at all. */
+static bool waits(struct gpu_process *p)
+{
+	static const char no_cuda[] = "CUDA is not in use";
+	enum tl_ring_state state = gpu__state(p->gpu);
+
+	return state == TL_RING_STARTING ||
+	       (state == TL_RING_IDLE && !strncmp(gpu__why(p->gpu), no_cuda, sizeof(no_cuda) - 1));
+}
+
 static void poll_one(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uint64_t now)
 {
 	int n = gpu__poll(p->gpu, now, session_gpu_pass, s);
@@ -269,9 +279,11 @@ static void poll_one(struct session_gpu *s, uint32_t tgid, struct gpu_process *p
 
 	if (n < 0 || (!n && (state == TL_RING_REFUSED || state == TL_RING_LEFT)) || gpu__is_late(p->gpu, now)) {
 		part(s, tgid, p, n, now);
-	} else if (state == TL_RING_STARTING && !p->wait_ns) {
+	} else if (!waits(p)) {
+		p->wait_ns = p->wait_ns == 1;
+	} else if (!p->wait_ns) {
 		p->wait_ns = now;
-	} else if (state == TL_RING_STARTING && p->wait_ns > 1 && now - p->wait_ns > SECOND_NS) {
+	} else if (p->wait_ns > 1 && now - p->wait_ns > SECOND_NS) {
 		p->wait_ns = 1;
 		log_warn("pid %u: %s", tgid, gpu__why(p->gpu));
 	}
