@@ -10,10 +10,10 @@
 #include <string.h>
 
 enum {
-	MAX_PROCESSES = 4096,	/* of all servers, those without CUDA included */
-	MAX_SERVERS = 256, MAX_STREAMS = 16384,
-	MAX_LOOK_S = 64,	/* how seldom a process is asked whether it uses CUDA by now */
-	MAX_TRIES = 5,		/* to enter one that was busy */
+	MAX_PROCESSES = 4096, /* of all servers, those without CUDA included */
+	MAX_SERVERS = 256,
+	MAX_STREAMS = 16384,
+	MAX_LOOK_S = 64, /* how seldom a process is asked whether it uses CUDA by now */
 };
 
 struct session_gpu *session_gpu__new(const struct session_gpu_opts *opts)
@@ -43,7 +43,8 @@ void session_gpu__free(struct session_gpu *s)
 
 	if (!s)
 		return;
-	for (p = s->processes ? map__oldest(s->processes, NULL) : NULL; p; p = map__newer(s->processes, p, NULL))
+	for (p = s->processes ? map__oldest(s->processes, NULL) : NULL; p;
+	     p = map__newer(s->processes, p, NULL))
 		gpu__leave(p->gpu, ignore, NULL);
 	session_gpu_close_probes(s);
 	map__free(s->processes);
@@ -95,8 +96,10 @@ int session_gpu__add(struct session_gpu *s, uint32_t tgid, uint32_t server)
 
 int session_gpu__note(struct session_gpu *s, const struct tl_raw_proc *e)
 {
-	struct gpu_process *p = map__get(s->processes, e->what == TL_PROC_FORK ? e->parent : e->hdr.tgid);
-	uint64_t later = e->hdr.ts_ns + SECOND_NS;	/* most children live shorter, or run another program soon */
+	struct gpu_process *p =
+		map__get(s->processes, e->what == TL_PROC_FORK ? e->parent : e->hdr.tgid);
+	/* Most children live shorter, or run another program soon. */
+	uint64_t later = e->hdr.ts_ns + SECOND_NS;
 	int err = 0;
 
 	if (!p)
@@ -147,13 +150,18 @@ void session_gpu__see(struct session_gpu *s, const struct tl_hdr *ev)
 
 /* ---- in and out ---- */
 
-void session_gpu_say_level(struct session_gpu *s, uint32_t tgid, const struct gpu_process *p, enum tl_gpu_level from,
-			   enum tl_gpu_level to, enum tl_gpu_trouble trouble)
+void session_gpu_say_level(struct session_gpu *s, uint32_t tgid, const struct gpu_process *p,
+			   enum tl_gpu_level from, enum tl_gpu_level to,
+			   enum tl_gpu_trouble trouble)
 {
 	uint64_t now = monotonic_ns();
 	struct tl_gpu_health h = {
-		.hdr = { sizeof(h), TL_GPU_HEALTH, p->simulated ? TL_GPU_SIMULATED : 0, tgid, 0, now },
-		.since_ns = now, .level = from, .to_level = to, .trouble = trouble,
+		.hdr = { sizeof(h), TL_GPU_HEALTH, p->simulated ? TL_GPU_SIMULATED : 0, tgid, 0,
+			 now },
+		.since_ns = now,
+		.level = from,
+		.to_level = to,
+		.trouble = trouble,
 	};
 
 	session_gpu_pass(s, &h.hdr);
@@ -187,22 +195,23 @@ static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
 		p->refused = true;
 		p->trouble = err == -EBUSY ? TL_GPU_BUSY : TL_GPU_FINE;
 		log_warn("pid %u: no GPU records: %s", tgid, entry.why);
-		session_gpu_say_level(s, tgid, p, s->opts.level, p->probed ? TL_GPU_LAUNCHES : TL_GPU_OFF, p->trouble);
+		session_gpu_say_level(s, tgid, p, s->opts.level,
+				      p->probed ? TL_GPU_LAUNCHES : TL_GPU_OFF, p->trouble);
 		return;
 	}
 	if (p->probed)
 		gpu__falls_to(p->gpu, TL_GPU_LAUNCHES);
 	p->before = (struct gpu_counts){ 0 };
 	p->wait_ns = 0;
-	log_info("pid %u: entered for GPU records, a thread of it stood still for %.1f ms at most", tgid,
-		 entry.stopped_ns / 1e6);
+	log_info("pid %u: entered for GPU records, a thread of it stood still for %.1f ms at most",
+		 tgid, entry.stopped_ns / 1e6);
 }
 
 static bool wants_records(struct session_gpu *s, const struct gpu_process *p)
 {
 	struct gpu_server *sv = map__get(s->servers, p->server);
 
-	if (sv && sv->gov.for_good)	/* what held for others may not hold for this one */
+	if (sv && sv->gov.for_good) /* what held for others may not hold for this one */
 		begin_server(s, sv);
 	return sv && sv->gov.level >= TL_GPU_GRAPH && !p->refused;
 }
@@ -243,18 +252,22 @@ static void part(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, in
 		p->gone = s->any_gone = true;
 		log_warn("pid %u has ended: its GPU records end with it", tgid);
 	} else if (why == -EPROTO) {
-		log_warn("pid %u: what its library writes are no events: it is not read any more", tgid);
+		log_warn("pid %u: what its library writes are no events: it is not read any more",
+			 tgid);
 		p->refused = true;
 	} else if (state == TL_RING_REFUSED) {
 		p->refused = true;
 		p->trouble = gpu__trouble(p->gpu);
-		log_warn("pid %u: %s %s", tgid, p->leaving ? "when left:" : "no GPU records:", gpu__why(p->gpu));
+		log_warn("pid %u: %s %s", tgid,
+			 p->leaving ? "when left:" : "no GPU records:", gpu__why(p->gpu));
 	} else if (state != TL_RING_LEFT) {
 		log_warn("pid %u: its library has not left within 2 s", tgid);
 	} else if (*gpu__why(p->gpu)) {
 		log_info("pid %u: %s", tgid, gpu__why(p->gpu));
 	} else if (!p->leaving) {
-		log_warn("pid %u: its library has left: this agent stood still for too long; entered again", tgid);
+		log_warn(
+			"pid %u: its library has left: this agent stood still for too long; entered again",
+			tgid);
 		p->look_ns = now;
 	}
 	gpu__leave(p->gpu, session_gpu_pass, s);
@@ -277,7 +290,8 @@ static void poll_one(struct session_gpu *s, uint32_t tgid, struct gpu_process *p
 	int n = gpu__poll(p->gpu, now, session_gpu_pass, s);
 	enum tl_ring_state state = gpu__state(p->gpu);
 
-	if (n < 0 || (!n && (state == TL_RING_REFUSED || state == TL_RING_LEFT)) || gpu__is_late(p->gpu, now)) {
+	if (n < 0 || (!n && (state == TL_RING_REFUSED || state == TL_RING_LEFT)) ||
+	    gpu__is_late(p->gpu, now)) {
 		part(s, tgid, p, n, now);
 	} else if (!waits(p)) {
 		p->wait_ns = p->wait_ns == 1;
@@ -323,7 +337,8 @@ int session_gpu__poll(struct session_gpu *s, uint64_t now)
 		map__sweep(s->servers, drop_server, s);
 		s->any_gone = false;
 	}
-	for (p = map__oldest(s->processes, &tgid); p && !err; p = map__newer(s->processes, p, &tgid)) {
+	for (p = map__oldest(s->processes, &tgid); p && !err;
+	     p = map__newer(s->processes, p, &tgid)) {
 		if (!p->gpu && p->look_ns && now >= p->look_ns)
 			err = look(s, tgid, p, now);
 		if (p->gpu)
@@ -347,10 +362,12 @@ int session_gpu__end(struct session_gpu *s)
 	}
 	for (p = map__oldest(s->processes, &tgid); p; p = map__newer(s->processes, p, &tgid)) {
 		if (p->gpu)
-			part(s, tgid, p, gpu__wait_left(p->gpu, session_gpu_pass, s), monotonic_ns());
+			part(s, tgid, p, gpu__wait_left(p->gpu, session_gpu_pass, s),
+			     monotonic_ns());
 	}
 	if (!s->uses_cuda && s->opts.level > TL_GPU_LAUNCHES)
-		log_warn("no process that was recorded uses CUDA: the recording holds nothing of GPUs");
+		log_warn(
+			"no process that was recorded uses CUDA: the recording holds nothing of GPUs");
 	err = session_gpu_end_probes(s);
 	return err ? err : s->err;
 }

@@ -5,7 +5,7 @@
 #include "cmd/log.h"
 #include <string.h>
 
-enum { BUSY_NS = 1000000000 };	/* so long after the last sign of work */
+enum { BUSY_NS = 1000000000 }; /* so long after the last sign of work */
 
 /* Counters of a ring that the target can write are not to be trusted to grow. */
 static uint64_t since(uint64_t now, uint64_t before)
@@ -21,7 +21,7 @@ static void look_at_process(struct gpu_process *p, struct governor_look *l, uint
 	if (p->refused)
 		l->trouble = p->trouble;
 	if (p->look_ns && p->uses_cuda)
-		(*n_live)++;		/* will be */
+		(*n_live)++; /* will be */
 	if (!p->gpu || p->leaving)
 		return;
 	(*n_live)++;
@@ -39,18 +39,19 @@ static void lower(struct gpu_process *p, const struct governor_order *o)
 	gpu__lower(p->gpu, o->level, o->trouble);
 	if (o->level >= TL_GPU_GRAPH)
 		return;
-	gpu__let_go(p->gpu);	/* a subscription costs something even if nothing is asked for */
+	gpu__let_go(p->gpu); /* a subscription costs something even if nothing is asked for */
 	p->leaving = true;
 }
 
-static int open_window(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, const struct governor_order *o)
+static int open_window(struct session_gpu *s, uint32_t tgid, struct gpu_process *p,
+		       const struct governor_order *o)
 {
 	gpu__order(p->gpu, o->level, o->window_ms);
 	return s->opts.tell_tiers(s->opts.ctx, tgid, o->level == TL_GPU_GRAPH ? TL_T2 : TL_T3);
 }
 
-static int order_process(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, const struct governor_order *o,
-			 uint64_t now)
+static int order_process(struct session_gpu *s, uint32_t tgid, struct gpu_process *p,
+			 const struct governor_order *o, uint64_t now)
 {
 	bool was_probed = p->probed;
 	int err = 0;
@@ -82,13 +83,16 @@ static int order_process(struct session_gpu *s, uint32_t tgid, struct gpu_proces
 static bool is_busy(const struct gpu_server *sv, uint64_t now)
 {
 	if (!sv->chunk_ns && !sv->launch_ns)
-		return true;		/* nothing tells */
+		return true; /* nothing tells */
 	return now < sv->chunk_ns + BUSY_NS || now < sv->launch_ns + BUSY_NS;
 }
 
-static int govern(struct session_gpu *s, uint32_t server, struct gpu_server *sv, uint64_t now, uint64_t probes_ns)
+static int govern(struct session_gpu *s, uint32_t server, struct gpu_server *sv, uint64_t now,
+		  uint64_t probes_ns)
 {
-	struct governor_look l = { .now_ns = now, .busy = is_busy(sv, now), .probes_ns = probes_ns };
+	struct governor_look l = { .now_ns = now,
+				   .busy = is_busy(sv, now),
+				   .probes_ns = probes_ns };
 	uint64_t n_windows = sv->gov.n_windows, inside_ns = sv->gov.inside_ns;
 	struct governor_order o;
 	struct gpu_process *p;
@@ -112,12 +116,15 @@ static int govern(struct session_gpu *s, uint32_t server, struct gpu_server *sv,
 	else if (o.changed)
 		log_info("pid %u: GPU: %s", server, o.why);
 	if (sv->gov.n_windows != n_windows)
-		log_info("pid %u: GPU: window %llu opens", server, (unsigned long long)sv->gov.n_windows);
+		log_info("pid %u: GPU: window %llu opens", server,
+			 (unsigned long long)sv->gov.n_windows);
 	if (sv->gov.inside_ns != inside_ns)
-		log_info("pid %u: GPU: window closed after %.1f s, cost %.2f %% while it lasted, the next one in %.1f s",
-			 server, (sv->gov.inside_ns - inside_ns) / 1e9, sv->gov.cost_ppm / 1e4,
-			 sv->gov.pause_ns / 1e9);
-	for (p = map__oldest(s->processes, &tgid); p && !err; p = map__newer(s->processes, p, &tgid)) {
+		log_info(
+			"pid %u: GPU: window closed after %.1f s, cost %.2f %% while it lasted, the next one in %.1f s",
+			server, (sv->gov.inside_ns - inside_ns) / 1e9, sv->gov.cost_ppm / 1e4,
+			sv->gov.pause_ns / 1e9);
+	for (p = map__oldest(s->processes, &tgid); p && !err;
+	     p = map__newer(s->processes, p, &tgid)) {
 		if (p->server == server)
 			err = order_process(s, tgid, p, &o, now);
 	}
@@ -130,7 +137,8 @@ int session_gpu_govern(struct session_gpu *s, uint64_t now)
 	uint64_t server, probes_ns = session_gpu_probes_ns(s);
 	int err = 0;
 
-	for (sv = map__oldest(s->servers, &server); sv && !err; sv = map__newer(s->servers, sv, &server))
+	for (sv = map__oldest(s->servers, &server); sv && !err;
+	     sv = map__newer(s->servers, sv, &server))
 		err = govern(s, server, sv, now, probes_ns);
 	return err;
 }

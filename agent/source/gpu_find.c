@@ -13,11 +13,11 @@
 
 enum { MAX_PROCESSES = 1 << 16 };
 
-static const char libcuda[] = "libcuda.so";	/* .1, .550.54.15 */
+static const char libcuda[] = "libcuda.so"; /* .1, .550.54.15 */
 
 struct look {
-	const char *begin;	/* of the name of a file */
-	char *found;		/* NULL: of no interest */
+	const char *begin; /* of the name of a file */
+	char *found; /* NULL: of no interest */
 	size_t size;
 };
 
@@ -74,7 +74,9 @@ int gpu_mapped_cupti(pid_t pid, char *ret, size_t size)
 }
 
 struct family {
-	struct { uint32_t pid, parent; } *v;
+	struct {
+		uint32_t pid, parent;
+	} * v;
 	size_t n, max;
 };
 
@@ -93,7 +95,7 @@ static int note_parent(void *ctx, pid_t pid)
 	n = fread(text, 1, sizeof(text) - 1, file);
 	fclose(file);
 	text[n] = 0;
-	end = strrchr(text, ')');	/* its name may hold anything */
+	end = strrchr(text, ')'); /* its name may hold anything */
 	if (!end || sscanf(end + 1, " %*c %u", &parent) != 1)
 		return 0;
 	if (f->n == f->max) {
@@ -128,7 +130,7 @@ int gpu_descendants(pid_t pid, uint32_t **ret)
 			if (f.v[k].parent != found[i] || f.v[k].pid == found[i])
 				continue;
 			found[n++] = f.v[k].pid;
-			f.v[k].parent = 0;	/* once */
+			f.v[k].parent = 0; /* once */
 		}
 	}
 	free(f.v);
