@@ -5,7 +5,7 @@
 #include "cmd/log.h"
 #include <string.h>
 
-enum { BUSY_NS = 1000000000 }; /* so long after the last sign of work */
+enum { LAUNCHED_NS = 300000000, CHUNK_NS = 1000000000 }; /* so long after such a sign of work */
 
 /* Counters of a ring that the target can write are not to be trusted to grow. */
 static uint64_t since(uint64_t now, uint64_t before)
@@ -80,24 +80,23 @@ static int order_process(struct session_gpu *s, uint32_t tgid, struct gpu_proces
 	return err;
 }
 
-static bool is_busy(const struct gpu_server *sv, uint64_t now)
+/* A window without records is no good: work has to be under way. */
+static bool is_busy(const struct gpu_server *sv, bool probed, uint64_t now)
 {
-	if (!sv->chunk_ns && !sv->launch_ns)
+	if (!probed && !sv->chunk_ns)
 		return true; /* nothing tells */
-	return now < sv->chunk_ns + BUSY_NS || now < sv->launch_ns + BUSY_NS;
+	return probed ? now < sv->launch_ns + LAUNCHED_NS : now < sv->chunk_ns + CHUNK_NS;
 }
 
 static int govern(struct session_gpu *s, uint32_t server, struct gpu_server *sv, uint64_t now,
 		  uint64_t probes_ns)
 {
-	struct governor_look l = { .now_ns = now,
-				   .busy = is_busy(sv, now),
-				   .probes_ns = probes_ns };
+	struct governor_look l = { .now_ns = now, .probes_ns = probes_ns };
 	uint64_t n_windows = sv->gov.n_windows, inside_ns = sv->gov.inside_ns;
 	struct governor_order o;
 	struct gpu_process *p;
 	uint32_t n_live = 0;
-	bool uses = false;
+	bool uses = false, probed = false;
 	uint64_t tgid;
 	int err = 0;
 
@@ -105,11 +104,13 @@ static int govern(struct session_gpu *s, uint32_t server, struct gpu_server *sv,
 		if (p->server != server)
 			continue;
 		uses |= p->uses_cuda;
+		probed |= p->probed;
 		look_at_process(p, &l, &n_live);
 	}
 	if (!uses)
 		return 0;
 	l.refused = !n_live;
+	l.busy = is_busy(sv, probed, now);
 	governor__look(&sv->gov, &l, &o);
 	if (o.changed && o.level < s->opts.level && !l.refused)
 		log_warn("pid %u: GPU: %s", server, o.why);
