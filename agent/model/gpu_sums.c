@@ -208,6 +208,22 @@ static uint64_t idle_of(const struct gpu_process *p, size_t burst, uint64_t busy
 	return ns > busy_ns ? ns - busy_ns : 0;
 }
 
+/* How long the host was at launching kernels and graphs. */
+static uint64_t launching_of(const struct gpu_process *p, const struct gpu_burst *b)
+{
+	uint64_t from = 0, until = 0;
+
+	for (uint32_t i = b->first; i < b->end; i++) {
+		const struct gpu_launch *l = &p->launches.v[i];
+
+		if (l->call != TL_CALL_KERNEL && l->call != TL_CALL_GRAPH)
+			continue;
+		from = from ? from : l->ts_ns;
+		until = l->ts_ns + l->dur_ns > until ? l->ts_ns + l->dur_ns : until;
+	}
+	return until - from;
+}
+
 static void fill_step(struct summer *s, const struct gpu_process *p, size_t burst)
 {
 	const struct gpu_burst *b = &p->bursts.v[burst];
@@ -221,6 +237,7 @@ static void fill_step(struct summer *s, const struct gpu_process *p, size_t burs
 		st->seen = true;
 		st->counted = (p->outside_kernels && !b->unseen) || tells_kernels(p, b);
 		st->launches = b->n_kernels + b->n_graphs;
+		st->launching_ns = st->counted ? launching_of(p, b) : 0;
 		st->graph = graph_of(s, b, &size);
 	}
 	if (!s->tells || !gpu_is_known(p, b))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Blame in the report's JSON: parts of gaps and TTFTs, sums, pairs, what if. */
 #include "sink/blame_words.h"
+#include "sink/how_words.h"
 #include "sink/json_priv.h"
 #include "sink/notes.h"
 
@@ -227,17 +228,25 @@ static void write_what_ifs(struct jsonw *w, const struct blame_sum *s)
 	jsonw__end_array(w);
 }
 
-int json_blame(struct jsonw *w, const struct model_view *v, const struct blame_sum *s)
+int json_blame(struct jsonw *w, const struct model_view *v, struct blame *b, const struct blame_sum *s)
 {
 	char answer[1600];
+	struct hows hows;
 	int err = blame_answer(v, s, N_MECHANISMS, answer, sizeof(answer));
 
+	if (!err)
+		err = blame__how(b, s, &hows);
 	if (err)
 		return err;
 	jsonw__key(w, "blame");
 	jsonw__object(w);
 	json_str(w, "answer", answer);
 	write_mechanisms(w, s);
+	jsonw__key(w, "how");
+	jsonw__array(w);
+	for (size_t i = 0; i < hows.n; i++)
+		json_how(w, v, &hows.v[i]);
+	jsonw__end_array(w);
 	jsonw__key(w, "pairs");
 	jsonw__array(w);
 	for (size_t i = 0; i < s->n_pairs; i++)
