@@ -93,6 +93,21 @@ int blame__gaps(struct blame *b, uint32_t request, gap_fn each, void *ctx)
 	return err;
 }
 
+int blame__odd_gaps(struct blame *b, uint32_t request, gap_fn each, void *ctx, int *ret_side)
+{
+	int err = 0;
+
+	*ret_side = -1;
+	for (size_t i = 0; i < b->n && !err; i++) {
+		if (b->gaps[i].request != request || !b->gaps[i].token)
+			continue;
+		*ret_side = b->gaps[i].side;
+		if (gap_is_odd(&b->gaps[i]))
+			err = each(ctx, &b->gaps[i]);
+	}
+	return err;
+}
+
 bool blame__ttft(struct blame *b, uint32_t request, struct gap *ret)
 {
 	for (size_t i = 0; i < b->n; i++)
