@@ -196,4 +196,4 @@ def report_steps(tokenlag, path, begin):
 	"""When the steps that `tokenlag report` makes of launches were launched."""
 	p = subprocess.run([tokenlag, "report", "--json", path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 	steps = json.loads(p.stdout)["steps"] if p.returncode == 0 else []
-	return [begin + int(s["t_launch_ms"] * 1e6) for s in steps if s.get("launches")]
+	return [begin + int(s["t_launch_ms"] * 1e6) for s in steps if s.get("t_launch_ms") is not None]

@@ -79,12 +79,16 @@ static int print_text(const struct blame_opts *o, const struct model_view *v, st
 	struct blame_text t = { .v = v, .request = sel->request, .mechanism = o->mechanism,
 				.top = o->all ? SIZE_MAX : o->top, .summary = summary };
 	struct blame_sum *sum = NULL, *all = NULL;
+	struct hows hows;
 	int err = blame_sum__select(b, v, sel, &sum);
 
+	if (!err)
+		err = blame__how(b, sum, &hows);
 	if (!err && sel->request)
 		err = blame_sum__new(b, v, &all);
 	if (!err) {
 		t.sum = sum;
+		t.hows = &hows;
 		t.all = all;
 		err = blame_text(&t, &to, stdout);
 	}

@@ -13,18 +13,24 @@ enum { MAX_SHOWN = 16 };
 static int check_one(struct check_list *gpu, pid_t pid)
 {
 	char why[160], cupti[96];
-	int err = check_add(gpu, "launches", CHECK_OK, "pid %d: libcuda is mapped: launches, waits and copies can be probed",
-			    pid), refused;
+	int err = check_add(gpu, "launches", CHECK_OK,
+			    "pid %d: libcuda is mapped: launches, waits and copies can be probed",
+			    pid),
+	    refused;
 
 	if (err || gpu_mapped_cupti(pid, cupti, sizeof(cupti)))
 		return err;
 	refused = inject_check(pid, NULL, why);
 	if (refused)
-		return check_add(gpu, "graph, kernels", CHECK_WARN, "pid %d: no records of what its GPUs do: %s", pid, why);
+		return check_add(gpu, "graph, kernels", CHECK_WARN,
+				 "pid %d: no records of what its GPUs do: %s", pid, why);
 	if (!*cupti)
-		return check_add(gpu, "graph, kernels", CHECK_INFO, "pid %d: no CUPTI is mapped: one that lies beside its CUDA "
-				 "libraries is used, if there is one%s%s", pid, *why ? "; " : "", why);
-	return check_add(gpu, "graph, kernels", CHECK_OK, "pid %d: %s is mapped, and the library that uses it can be brought in%s%s",
+		return check_add(gpu, "graph, kernels", CHECK_INFO,
+				 "pid %d: no CUPTI is mapped: one that lies beside its CUDA "
+				 "libraries is used, if there is one%s%s",
+				 pid, *why ? "; " : "", why);
+	return check_add(gpu, "graph, kernels", CHECK_OK,
+			 "pid %d: %s is mapped, and the library that uses it can be brought in%s%s",
 			 pid, cupti, *why ? "; " : "", why);
 }
 

@@ -10,10 +10,10 @@
 #include <string.h>
 
 enum {
-	MAX_PROCESSES = 4096,	/* of all servers, those without CUDA included */
-	MAX_SERVERS = 256, MAX_STREAMS = 16384,
-	MAX_LOOK_S = 64,	/* how seldom a process is asked whether it uses CUDA by now */
-	MAX_TRIES = 5,		/* to enter one that was busy */
+	MAX_PROCESSES = 4096, /* of all servers, those without CUDA included */
+	MAX_SERVERS = 256,
+	MAX_STREAMS = 16384,
+	MAX_LOOK_S = 64, /* how seldom a process is asked whether it uses CUDA by now */
 };
 
 struct session_gpu *session_gpu__new(const struct session_gpu_opts *opts)
@@ -43,7 +43,8 @@ void session_gpu__free(struct session_gpu *s)
 
 	if (!s)
 		return;
-	for (p = s->processes ? map__oldest(s->processes, NULL) : NULL; p; p = map__newer(s->processes, p, NULL))
+	for (p = s->processes ? map__oldest(s->processes, NULL) : NULL; p;
+	     p = map__newer(s->processes, p, NULL))
 		gpu__leave(p->gpu, ignore, NULL);
 	session_gpu_close_probes(s);
 	map__free(s->processes);
@@ -95,8 +96,10 @@ int session_gpu__add(struct session_gpu *s, uint32_t tgid, uint32_t server)
 
 int session_gpu__note(struct session_gpu *s, const struct tl_raw_proc *e)
 {
-	struct gpu_process *p = map__get(s->processes, e->what == TL_PROC_FORK ? e->parent : e->hdr.tgid);
-	uint64_t later = e->hdr.ts_ns + SECOND_NS;	/* most children live shorter, or run another program soon */
+	struct gpu_process *p =
+		map__get(s->processes, e->what == TL_PROC_FORK ? e->parent : e->hdr.tgid);
+	/* Most children live shorter, or run another program soon. */
+	uint64_t later = e->hdr.ts_ns + SECOND_NS;
 	int err = 0;
 
 	if (!p)
@@ -147,22 +150,40 @@ void session_gpu__see(struct session_gpu *s, const struct tl_hdr *ev)
 
 /* ---- in and out ---- */
 
-static void say_refused(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uint64_t now, const char *why)
+void session_gpu_say_level(struct session_gpu *s, uint32_t tgid, const struct gpu_process *p,
+			   enum tl_gpu_level from, enum tl_gpu_level to,
+			   enum tl_gpu_trouble trouble)
 {
+	uint64_t now = monotonic_ns();
 	struct tl_gpu_health h = {
-		.hdr = { sizeof(h), TL_GPU_HEALTH, 0, tgid, 0, now },
-		.since_ns = now, .level = s->opts.level, .to_level = p->probed ? TL_GPU_LAUNCHES : TL_GPU_OFF,
-		.trouble = p->trouble,
+		.hdr = { sizeof(h), TL_GPU_HEALTH, p->simulated ? TL_GPU_SIMULATED : 0, tgid, 0,
+			 now },
+		.since_ns = now,
+		.level = from,
+		.to_level = to,
+		.trouble = trouble,
 	};
 
-	log_warn("pid %u: no GPU records: %s", tgid, why);
 	session_gpu_pass(s, &h.hdr);
 }
 
-static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uint64_t now)
+/* Libraries that were brought in before would take silence for our end. */
+static void beat_all(void *ctx)
 {
+	struct session_gpu *s = ctx;
+	struct gpu_process *p;
+
+	for (p = map__oldest(s->processes, NULL); p; p = map__newer(s->processes, p, NULL)) {
+		if (p->gpu)
+			gpu__beat(p->gpu);
+	}
+}
+
+static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
+{
+	const struct gpu_attach_opts opts = { .tick = beat_all, .ctx = s };
 	struct gpu_entry entry;
-	int err = gpu__attach(tgid, NULL, &p->gpu, &entry);
+	int err = gpu__attach(tgid, &opts, &p->gpu, &entry);
 
 	p->look_ns = 0;
 	if (err == -ESRCH) {
@@ -173,22 +194,24 @@ static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, u
 		p->gpu = NULL;
 		p->refused = true;
 		p->trouble = err == -EBUSY ? TL_GPU_BUSY : TL_GPU_FINE;
-		say_refused(s, tgid, p, now, entry.why);
+		log_warn("pid %u: no GPU records: %s", tgid, entry.why);
+		session_gpu_say_level(s, tgid, p, s->opts.level,
+				      p->probed ? TL_GPU_LAUNCHES : TL_GPU_OFF, p->trouble);
 		return;
 	}
 	if (p->probed)
 		gpu__falls_to(p->gpu, TL_GPU_LAUNCHES);
 	p->before = (struct gpu_counts){ 0 };
 	p->wait_ns = 0;
-	log_info("pid %u: entered for GPU records, a thread of it stood still for %.1f ms at most", tgid,
-		 entry.stopped_ns / 1e6);
+	log_info("pid %u: entered for GPU records, a thread of it stood still for %.1f ms at most",
+		 tgid, entry.stopped_ns / 1e6);
 }
 
 static bool wants_records(struct session_gpu *s, const struct gpu_process *p)
 {
 	struct gpu_server *sv = map__get(s->servers, p->server);
 
-	if (sv && sv->gov.for_good)	/* what held for others may not hold for this one */
+	if (sv && sv->gov.for_good) /* what held for others may not hold for this one */
 		begin_server(s, sv);
 	return sv && sv->gov.level >= TL_GPU_GRAPH && !p->refused;
 }
@@ -207,13 +230,16 @@ static int look(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uin
 	}
 	p->look_ns = 0;
 	p->uses_cuda = s->uses_cuda = true;
+	p->simulated = gpu_is_simulated(tgid);
 	if (!p->adopted)
 		err = s->opts.adopt(s->opts.ctx, tgid, p->server);
 	p->adopted = true;
 	if (!err && !p->probed)
 		err = session_gpu_probe(s, tgid, p);
+	if (!err && p->probed)
+		session_gpu_say_level(s, tgid, p, TL_GPU_OFF, TL_GPU_LAUNCHES, TL_GPU_FINE);
 	if (!err && wants_records(s, p))
-		enter(s, tgid, p, now);
+		enter(s, tgid, p);
 	return err;
 }
 
@@ -226,18 +252,22 @@ static void part(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, in
 		p->gone = s->any_gone = true;
 		log_warn("pid %u has ended: its GPU records end with it", tgid);
 	} else if (why == -EPROTO) {
-		log_warn("pid %u: what its library writes are no events: it is not read any more", tgid);
+		log_warn("pid %u: what its library writes are no events: it is not read any more",
+			 tgid);
 		p->refused = true;
 	} else if (state == TL_RING_REFUSED) {
 		p->refused = true;
 		p->trouble = gpu__trouble(p->gpu);
-		log_warn("pid %u: %s %s", tgid, p->leaving ? "when left:" : "no GPU records:", gpu__why(p->gpu));
+		log_warn("pid %u: %s %s", tgid,
+			 p->leaving ? "when left:" : "no GPU records:", gpu__why(p->gpu));
 	} else if (state != TL_RING_LEFT) {
 		log_warn("pid %u: its library has not left within 2 s", tgid);
 	} else if (*gpu__why(p->gpu)) {
 		log_info("pid %u: %s", tgid, gpu__why(p->gpu));
 	} else if (!p->leaving) {
-		log_warn("pid %u: its library has left: this agent stood still for too long; entered again", tgid);
+		log_warn(
+			"pid %u: its library has left: this agent stood still for too long; entered again",
+			tgid);
 		p->look_ns = now;
 	}
 	gpu__leave(p->gpu, session_gpu_pass, s);
@@ -245,16 +275,29 @@ static void part(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, in
 	p->leaving = false;
 }
 
+/* For CUPTI, or for the process to use CUDA at all. */
+static bool waits(struct gpu_process *p)
+{
+	static const char no_cuda[] = "CUDA is not in use";
+	enum tl_ring_state state = gpu__state(p->gpu);
+
+	return state == TL_RING_STARTING ||
+	       (state == TL_RING_IDLE && !strncmp(gpu__why(p->gpu), no_cuda, sizeof(no_cuda) - 1));
+}
+
 static void poll_one(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uint64_t now)
 {
 	int n = gpu__poll(p->gpu, now, session_gpu_pass, s);
 	enum tl_ring_state state = gpu__state(p->gpu);
 
-	if (n < 0 || (!n && (state == TL_RING_REFUSED || state == TL_RING_LEFT)) || gpu__is_late(p->gpu, now)) {
+	if (n < 0 || (!n && (state == TL_RING_REFUSED || state == TL_RING_LEFT)) ||
+	    gpu__is_late(p->gpu, now)) {
 		part(s, tgid, p, n, now);
-	} else if (state == TL_RING_STARTING && !p->wait_ns) {
+	} else if (!waits(p)) {
+		p->wait_ns = p->wait_ns == 1;
+	} else if (!p->wait_ns) {
 		p->wait_ns = now;
-	} else if (state == TL_RING_STARTING && p->wait_ns > 1 && now - p->wait_ns > SECOND_NS) {
+	} else if (p->wait_ns > 1 && now - p->wait_ns > SECOND_NS) {
 		p->wait_ns = 1;
 		log_warn("pid %u: %s", tgid, gpu__why(p->gpu));
 	}
@@ -294,7 +337,8 @@ int session_gpu__poll(struct session_gpu *s, uint64_t now)
 		map__sweep(s->servers, drop_server, s);
 		s->any_gone = false;
 	}
-	for (p = map__oldest(s->processes, &tgid); p && !err; p = map__newer(s->processes, p, &tgid)) {
+	for (p = map__oldest(s->processes, &tgid); p && !err;
+	     p = map__newer(s->processes, p, &tgid)) {
 		if (!p->gpu && p->look_ns && now >= p->look_ns)
 			err = look(s, tgid, p, now);
 		if (p->gpu)
@@ -318,10 +362,12 @@ int session_gpu__end(struct session_gpu *s)
 	}
 	for (p = map__oldest(s->processes, &tgid); p; p = map__newer(s->processes, p, &tgid)) {
 		if (p->gpu)
-			part(s, tgid, p, gpu__wait_left(p->gpu, session_gpu_pass, s), monotonic_ns());
+			part(s, tgid, p, gpu__wait_left(p->gpu, session_gpu_pass, s),
+			     monotonic_ns());
 	}
 	if (!s->uses_cuda && s->opts.level > TL_GPU_LAUNCHES)
-		log_warn("no process that was recorded uses CUDA: the recording holds nothing of GPUs");
+		log_warn(
+			"no process that was recorded uses CUDA: the recording holds nothing of GPUs");
 	err = session_gpu_end_probes(s);
 	return err ? err : s->err;
 }

@@ -10,9 +10,9 @@
 struct session_gpu;
 struct session_gpu_opts {
 	struct src_bpf *bpf;
-	struct emit out;	/* semantic events */
-	enum tl_gpu_level level;	/* what is wanted, at most */
-	uint32_t budget_ppm;	/* of a server's speed; 0: the default */
+	struct emit out; /* semantic events */
+	enum tl_gpu_level level; /* what is wanted, at most */
+	uint32_t budget_ppm; /* of a server's speed; 0: the default */
 	/* A process that is none of the session's targets turned out to use CUDA. 0 or -errno. */
 	int (*adopt)(void *ctx, uint32_t tgid, uint32_t server);
 	/* enum tl_tier bits that a process has got. 0 or -errno. */
@@ -20,8 +20,8 @@ struct session_gpu_opts {
 	void *ctx;
 };
 
-struct session_gpu *session_gpu__new(const struct session_gpu_opts *opts);	/* NULL: out of memory */
-void session_gpu__free(struct session_gpu *s);	/* NULL is fine */
+struct session_gpu *session_gpu__new(const struct session_gpu_opts *opts); /* NULL: out of memory */
+void session_gpu__free(struct session_gpu *s); /* NULL is fine */
 
 /* This process, its children and what they will start are looked into once they use CUDA. server: the first process
  * of its server. 0 or -errno. */

@@ -39,11 +39,13 @@ int session_gpu_probe(struct session_gpu *s, uint32_t tgid, struct gpu_process *
 		return n;
 	p->probed = n > 0;
 	if (n > 0) {
-		log_info("pid %u: %d functions of libcuda are probed%s%s", tgid, n, *why ? "; " : "", why);
+		log_info("pid %u: %d functions of libcuda are probed%s%s", tgid, n,
+			 *why ? "; " : "", why);
 		return s->opts.tell_tiers(s->opts.ctx, tgid, TL_T1);
 	}
 	if (n != -ESRCH)
-		log_warn("pid %u: launches are not seen: %s", tgid, *why ? why : "its libcuda has no function to probe");
+		log_warn("pid %u: launches are not seen: %s", tgid,
+			 *why ? why : "its libcuda has no function to probe");
 	return 0;
 }
 
@@ -86,7 +88,7 @@ void session_gpu_pass(void *ctx, const struct tl_hdr *ev)
 	struct session_gpu *s = ctx;
 
 	if (ev->kind == TL_GPU_LAUNCH && s->twins)
-		twins__told(s->twins, (const void *)ev);	/* no memory: it is said twice */
+		twins__told(s->twins, (const void *)ev); /* no memory: it is said twice */
 	if (!s->err)
 		s->err = emit(&s->opts.out, ev);
 }

@@ -14,38 +14,43 @@
 
 struct gpu_process {
 	uint32_t server;
-	bool uses_cuda, adopted, probed;
+	bool uses_cuda, simulated, adopted, probed;
 	bool leaving, gone;
-	bool refused;		/* it cannot be recorded ... */
-	uint64_t wait_ns;	/* since when its library waits for CUPTI; 1: that was said */
-	enum tl_gpu_trouble trouble;	/* ... for this reason */
-	struct gpu *gpu;	/* NULL: not entered */
-	struct gpu_counts before;	/* at the last look */
-	uint64_t look_ns, pause_ns;	/* when to look at it again; 0: never */
+	bool refused; /* it cannot be recorded ... */
+	uint64_t wait_ns; /* since when its library waits for CUPTI; 1: that was said */
+	enum tl_gpu_trouble trouble; /* ... for this reason */
+	struct gpu *gpu; /* NULL: not entered */
+	struct gpu_counts before; /* at the last look */
+	uint64_t look_ns, pause_ns; /* when to look at it again; 0: never */
 };
 
 struct gpu_server {
 	struct governor gov;
-	uint64_t chunk_ns;	/* the last chunk that a client got, 0: none yet */
-	uint64_t launch_ns;	/* the last launch that probes saw */
+	uint64_t chunk_ns; /* the last chunk that a client got, 0: none yet */
+	uint64_t launch_ns; /* the last launch that probes saw */
 };
 
 struct session_gpu {
 	struct session_gpu_opts opts;
-	struct map *processes;	/* tgid -> struct gpu_process */
-	struct map *servers;	/* tgid of the first process -> struct gpu_server */
-	struct map *streams;	/* request and choice -> ns of the last chunk */
-	struct cuda *cuda;	/* NULL: not needed yet, or not to be had */
-	struct cuda_cost cost;	/* of it, at the last look */
+	struct map *processes; /* tgid -> struct gpu_process */
+	struct map *servers; /* tgid of the first process -> struct gpu_server */
+	struct map *streams; /* request and choice -> ns of the last chunk */
+	struct cuda *cuda; /* NULL: not needed yet, or not to be had */
+	struct cuda_cost cost; /* of it, at the last look */
 	struct twins *twins;
 	bool no_probes;
-	bool uses_cuda;		/* one of its processes does, or did */
+	bool uses_cuda; /* one of its processes does, or did */
 	bool any_gone;
-	int err;		/* of opts.out */
+	int err; /* of opts.out */
 };
 
 /* An event of a process: into opts.out, whose error is kept. For gpu__poll. */
 void session_gpu_pass(void *ctx, const struct tl_hdr *ev);
+
+/* The level of a process that has no library to say it. */
+void session_gpu_say_level(struct session_gpu *s, uint32_t tgid, const struct gpu_process *p,
+			   enum tl_gpu_level from, enum tl_gpu_level to,
+			   enum tl_gpu_trouble trouble);
 
 /* session_gpu_launches.c: probes on libcuda. 0, -ENOMEM, or -errno of opts.out. */
 int session_gpu_probe(struct session_gpu *s, uint32_t tgid, struct gpu_process *p);
@@ -53,7 +58,8 @@ void session_gpu_unprobe(struct session_gpu *s, uint32_t tgid, struct gpu_proces
 int session_gpu_poll_probes(struct session_gpu *s, uint64_t now_ns);
 int session_gpu_end_probes(struct session_gpu *s);
 void session_gpu_close_probes(struct session_gpu *s);
-uint64_t session_gpu_probes_ns(struct session_gpu *s);	/* what they cost all targets since the last call */
+uint64_t session_gpu_probes_ns(
+	struct session_gpu *s); /* what they cost all targets since the last call */
 
 /* session_gpu_servers.c: what governors say of all that was seen since the last time, done. 0 or -ENOMEM. */
 int session_gpu_govern(struct session_gpu *s, uint64_t now_ns);

@@ -5,7 +5,7 @@
 #include "cmd/log.h"
 #include <string.h>
 
-enum { BUSY_NS = 1000000000 };	/* so long after the last sign of work */
+enum { LAUNCHED_NS = 300000000, CHUNK_NS = 1000000000 }; /* so long after such a sign of work */
 
 /* Counters of a ring that the target can write are not to be trusted to grow. */
 static uint64_t since(uint64_t now, uint64_t before)
@@ -21,7 +21,7 @@ static void look_at_process(struct gpu_process *p, struct governor_look *l, uint
 	if (p->refused)
 		l->trouble = p->trouble;
 	if (p->look_ns && p->uses_cuda)
-		(*n_live)++;		/* will be */
+		(*n_live)++; /* will be */
 	if (!p->gpu || p->leaving)
 		return;
 	(*n_live)++;
@@ -39,25 +39,30 @@ static void lower(struct gpu_process *p, const struct governor_order *o)
 	gpu__lower(p->gpu, o->level, o->trouble);
 	if (o->level >= TL_GPU_GRAPH)
 		return;
-	gpu__let_go(p->gpu);	/* a subscription costs something even if nothing is asked for */
+	gpu__let_go(p->gpu); /* a subscription costs something even if nothing is asked for */
 	p->leaving = true;
 }
 
-static int open_window(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, const struct governor_order *o)
+static int open_window(struct session_gpu *s, uint32_t tgid, struct gpu_process *p,
+		       const struct governor_order *o)
 {
 	gpu__order(p->gpu, o->level, o->window_ms);
 	return s->opts.tell_tiers(s->opts.ctx, tgid, o->level == TL_GPU_GRAPH ? TL_T2 : TL_T3);
 }
 
-static int order_process(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, const struct governor_order *o,
-			 uint64_t now)
+static int order_process(struct session_gpu *s, uint32_t tgid, struct gpu_process *p,
+			 const struct governor_order *o, uint64_t now)
 {
+	bool was_probed = p->probed;
 	int err = 0;
 
 	if (o->changed && o->level == TL_GPU_OFF)
 		session_gpu_unprobe(s, tgid, p);
 	else if (o->changed && p->uses_cuda && !p->probed)
 		err = session_gpu_probe(s, tgid, p);
+	if (p->probed != was_probed)
+		session_gpu_say_level(s, tgid, p, was_probed ? TL_GPU_LAUNCHES : TL_GPU_OFF,
+				      was_probed ? TL_GPU_OFF : TL_GPU_LAUNCHES, o->trouble);
 	if (o->changed && o->level >= TL_GPU_GRAPH && p->uses_cuda && !p->gpu) {
 		if (p->trouble == TL_GPU_BUSY)
 			p->refused = false;
@@ -75,21 +80,23 @@ static int order_process(struct session_gpu *s, uint32_t tgid, struct gpu_proces
 	return err;
 }
 
-static bool is_busy(const struct gpu_server *sv, uint64_t now)
+/* A window without records is no good: work has to be under way. */
+static bool is_busy(const struct gpu_server *sv, bool probed, uint64_t now)
 {
-	if (!sv->chunk_ns && !sv->launch_ns)
-		return true;		/* nothing tells */
-	return now < sv->chunk_ns + BUSY_NS || now < sv->launch_ns + BUSY_NS;
+	if (!probed && !sv->chunk_ns)
+		return true; /* nothing tells */
+	return probed ? now < sv->launch_ns + LAUNCHED_NS : now < sv->chunk_ns + CHUNK_NS;
 }
 
-static int govern(struct session_gpu *s, uint32_t server, struct gpu_server *sv, uint64_t now, uint64_t probes_ns)
+static int govern(struct session_gpu *s, uint32_t server, struct gpu_server *sv, uint64_t now,
+		  uint64_t probes_ns)
 {
-	struct governor_look l = { .now_ns = now, .busy = is_busy(sv, now), .probes_ns = probes_ns };
+	struct governor_look l = { .now_ns = now, .probes_ns = probes_ns };
 	uint64_t n_windows = sv->gov.n_windows, inside_ns = sv->gov.inside_ns;
 	struct governor_order o;
 	struct gpu_process *p;
 	uint32_t n_live = 0;
-	bool uses = false;
+	bool uses = false, probed = false;
 	uint64_t tgid;
 	int err = 0;
 
@@ -97,23 +104,28 @@ static int govern(struct session_gpu *s, uint32_t server, struct gpu_server *sv,
 		if (p->server != server)
 			continue;
 		uses |= p->uses_cuda;
+		probed |= p->probed;
 		look_at_process(p, &l, &n_live);
 	}
 	if (!uses)
 		return 0;
 	l.refused = !n_live;
+	l.busy = is_busy(sv, probed, now);
 	governor__look(&sv->gov, &l, &o);
 	if (o.changed && o.level < s->opts.level && !l.refused)
 		log_warn("pid %u: GPU: %s", server, o.why);
 	else if (o.changed)
 		log_info("pid %u: GPU: %s", server, o.why);
 	if (sv->gov.n_windows != n_windows)
-		log_info("pid %u: GPU: window %llu opens", server, (unsigned long long)sv->gov.n_windows);
+		log_info("pid %u: GPU: window %llu opens", server,
+			 (unsigned long long)sv->gov.n_windows);
 	if (sv->gov.inside_ns != inside_ns)
-		log_info("pid %u: GPU: window closed after %.1f s, cost %.2f %% while it lasted, the next one in %.1f s",
-			 server, (sv->gov.inside_ns - inside_ns) / 1e9, sv->gov.cost_ppm / 1e4,
-			 sv->gov.pause_ns / 1e9);
-	for (p = map__oldest(s->processes, &tgid); p && !err; p = map__newer(s->processes, p, &tgid)) {
+		log_info(
+			"pid %u: GPU: window closed after %.1f s, cost %.2f %% while it lasted, the next one in %.1f s",
+			server, (sv->gov.inside_ns - inside_ns) / 1e9, sv->gov.cost_ppm / 1e4,
+			sv->gov.pause_ns / 1e9);
+	for (p = map__oldest(s->processes, &tgid); p && !err;
+	     p = map__newer(s->processes, p, &tgid)) {
 		if (p->server == server)
 			err = order_process(s, tgid, p, &o, now);
 	}
@@ -126,7 +138,8 @@ int session_gpu_govern(struct session_gpu *s, uint64_t now)
 	uint64_t server, probes_ns = session_gpu_probes_ns(s);
 	int err = 0;
 
-	for (sv = map__oldest(s->servers, &server); sv && !err; sv = map__newer(s->servers, sv, &server))
+	for (sv = map__oldest(s->servers, &server); sv && !err;
+	     sv = map__newer(s->servers, sv, &server))
 		err = govern(s, server, sv, now, probes_ns);
 	return err;
 }

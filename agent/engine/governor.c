@@ -12,34 +12,42 @@
 #define PPM 1000000ull
 
 enum phase {
-	REST,			/* no window: until the pause is over and there is work */
-	OPENING,		/* ordered; the library may have to subscribe first */
+	REST, /* no window: until the pause is over and there is work */
+	OPENING, /* ordered; the library may have to subscribe first */
 	OPEN,
-	CLOSING,		/* ordered */
+	CLOSING, /* ordered */
 };
 enum {
-	DEFAULT_PPM = 10000, DEFAULT_WINDOW_MS = 2000,
-	GRAPH_WINDOW_MS = 600000,	/* opened again behind that */
-	MIN_GAPS = 8,		/* of a part, to have a median */
+	DEFAULT_PPM = 10000,
+	DEFAULT_WINDOW_MS = 2000,
+	GRAPH_WINDOW_MS = 600000, /* opened again behind that */
+	MIN_GAPS = 8, /* of a part, to have a median */
 	MIN_PARTS = 3,
-	FLOOR_PPM = 5000,	/* nobody can see less than that in gaps */
-	LOSSY_PCT = 5, MAX_LOSSY = 2,
-	MAX_OVER = 3,		/* seconds over the budget ... */
-	MUCH_OVER = 10,		/* ... or so many times the budget */
-	MAX_KERNELS = 20000000,	/* a gigabyte was gone, and times were none, behind 25 million */
-	UNKNOWN_PAUSES = 3,	/* windows long, while it is not known what clients see of them */
+	FLOOR_PPM = 5000, /* nobody can see less than that in gaps */
+	LOSSY_PCT = 5,
+	MAX_LOSSY = 2,
+	MAX_OVER = 3, /* seconds over the budget ... */
+	MUCH_OVER = 10, /* ... or so many times the budget */
+	MAX_KERNELS = 20000000, /* a gigabyte was gone, and times were none, behind 25 million */
+	UNKNOWN_PAUSES = 3, /* windows long, while it is not known what clients see of them */
 };
 static const uint64_t part_length_ns = 500 * MS_NS, part_kept_ns = 120 * SECOND_NS;
 static const uint64_t min_pause_ns = 1000 * MS_NS, max_pause_ns = 60 * SECOND_NS;
-static const uint64_t baseline_ns = 2000 * MS_NS;	/* before graphs, which have no pauses to compare with */
-static const uint64_t opening_limit_ns = 70 * SECOND_NS;	/* the library's own limit is 60 s */
+static const uint64_t baseline_ns =
+	2000 * MS_NS; /* before graphs, which have no pauses to compare with */
+static const uint64_t opening_limit_ns = 70 * SECOND_NS; /* the library's own limit is 60 s */
 static const uint64_t first_wait_ns = 60 * SECOND_NS, max_wait_ns = 960 * SECOND_NS;
 static const uint64_t min_fall_bytes = 256ull << 20;
 
 void governor__init(struct governor *g, const struct governor_opts *opts, uint64_t now_ns)
 {
-	*g = (struct governor){ .opts = *opts, .level = opts->wanted, .phase = REST, .phase_ns = now_ns,
-				.wait_ns = first_wait_ns, .part_ns = now_ns, .second = { .begin_ns = now_ns } };
+	*g = (struct governor){ .opts = *opts,
+				.level = opts->wanted,
+				.phase = REST,
+				.phase_ns = now_ns,
+				.wait_ns = first_wait_ns,
+				.part_ns = now_ns,
+				.second = { .begin_ns = now_ns } };
 	if (!g->opts.budget_ppm)
 		g->opts.budget_ppm = DEFAULT_PPM;
 	if (!g->opts.window_ms)
@@ -65,7 +73,8 @@ static void end_part(struct governor *g, uint64_t now_ns, bool inside)
 	struct governor_parts *to = g->part_inside ? &g->inside : &g->outside;
 
 	if (g->n_gaps >= MIN_GAPS) {
-		to->v[to->n % GOVERNOR_MAX_PARTS] = (struct governor_part){ now_ns, median(g->gaps, g->n_gaps) };
+		to->v[to->n % GOVERNOR_MAX_PARTS] =
+			(struct governor_part){ now_ns, median(g->gaps, g->n_gaps) };
 		to->n++;
 	}
 	g->n_gaps = 0;
@@ -81,7 +90,8 @@ void governor__gap(struct governor *g, uint64_t from_ns, uint64_t to_ns)
 	g->gaps[g->n_gaps++] = to_ns - from_ns;
 }
 
-static size_t recent(const struct governor_parts *p, uint64_t now_ns, uint64_t ret[GOVERNOR_MAX_PARTS])
+static size_t recent(const struct governor_parts *p, uint64_t now_ns,
+		     uint64_t ret[GOVERNOR_MAX_PARTS])
 {
 	size_t n = 0;
 
@@ -134,7 +144,8 @@ int64_t governor__drift_ppm(const struct governor *g, uint64_t now_ns)
 	}
 }
 
-static uint32_t cost_ppm(const struct governor *g, uint64_t own_ns, uint64_t span_ns, uint64_t now_ns)
+static uint32_t cost_ppm(const struct governor *g, uint64_t own_ns, uint64_t span_ns,
+			 uint64_t now_ns)
 {
 	uint64_t own = span_ns ? own_ns * PPM / span_ns : 0;
 	int64_t drift = governor__drift_ppm(g, now_ns);
@@ -148,7 +159,9 @@ static uint32_t cost_ppm(const struct governor *g, uint64_t own_ns, uint64_t spa
 static const char *level_name(enum tl_gpu_level level)
 {
 	static const char *const names[] = {
-		[TL_GPU_OFF] = "off", [TL_GPU_LAUNCHES] = "launches", [TL_GPU_GRAPH] = "graph",
+		[TL_GPU_OFF] = "off",
+		[TL_GPU_LAUNCHES] = "launches",
+		[TL_GPU_GRAPH] = "graph",
 		[TL_GPU_KERNELS] = "kernels",
 	};
 
@@ -161,11 +174,12 @@ static void enter_phase(struct governor *g, enum phase phase, uint64_t now_ns)
 	g->phase_ns = now_ns;
 }
 
-__attribute__((format(printf, 6, 7)))
-static void change(struct governor *g, const struct governor_look *l, enum tl_gpu_level to,
-		   enum tl_gpu_trouble trouble, struct governor_order *ret, const char *format, ...)
+__attribute__((format(printf, 6, 7))) static void change(
+	struct governor *g, const struct governor_look *l, enum tl_gpu_level to,
+	enum tl_gpu_trouble trouble, struct governor_order *ret, const char *format, ...)
 {
-	int n = snprintf(ret->why, sizeof(ret->why), "%s -> %s: ", level_name(g->level), level_name(to));
+	int n = snprintf(ret->why, sizeof(ret->why), "%s -> %s: ", level_name(g->level),
+			 level_name(to));
 	va_list args;
 
 	va_start(args, format);
@@ -183,7 +197,7 @@ static void change(struct governor *g, const struct governor_look *l, enum tl_gp
 	if (g->phase == OPEN)
 		g->inside_ns += l->now_ns - g->window.begin_ns;
 	g->n_over = g->n_lossy = 0;
-	g->inside.n = 0;	/* that was another level */
+	g->inside.n = 0; /* that was another level */
 	g->last_ns = 0;
 	g->pause_ns = to == TL_GPU_GRAPH && !is_free(g) ? baseline_ns : min_pause_ns;
 	end_part(g, l->now_ns, false);
@@ -195,10 +209,13 @@ static enum tl_gpu_level below(enum tl_gpu_level level)
 	return level == TL_GPU_OFF ? TL_GPU_OFF : level - 1;
 }
 
-static bool too_dear(struct governor *g, const struct governor_look *l, struct governor_order *ret, uint32_t ppm)
+static bool too_dear(struct governor *g, const struct governor_look *l, struct governor_order *ret,
+		     uint32_t ppm)
 {
-	change(g, l, below(g->level), TL_GPU_BUDGET, ret, "it costs %.1f %% of the server's speed while it lasts, "
-	       "allowed is %.1f %%", ppm / 1e4, g->opts.budget_ppm / 1e4);
+	change(g, l, below(g->level), TL_GPU_BUDGET, ret,
+	       "it costs %.1f %% of the server's speed while it lasts, "
+	       "allowed is %.1f %%",
+	       ppm / 1e4, g->opts.budget_ppm / 1e4);
 	return true;
 }
 
@@ -222,11 +239,13 @@ static void set_pause(struct governor *g, uint64_t length_ns, uint64_t now_ns)
 }
 
 /* What clients saw of the last window may be known only now, in the pause behind it: before the next one opens. */
-static bool check_pause(struct governor *g, const struct governor_look *l, struct governor_order *ret)
+static bool check_pause(struct governor *g, const struct governor_look *l,
+			struct governor_order *ret)
 {
 	int64_t drift = governor__drift_ppm(g, l->now_ns);
 
-	if (g->level != TL_GPU_KERNELS || is_free(g) || !g->last_ns || drift <= (int64_t)g->cost_ppm)
+	if (g->level != TL_GPU_KERNELS || is_free(g) || !g->last_ns ||
+	    drift <= (int64_t)g->cost_ppm)
 		return false;
 	g->cost_ppm = drift;
 	if (g->last_ns / PPM * g->cost_ppm > most_ns(g, g->last_ns))
@@ -247,7 +266,8 @@ static bool is_lossy(struct governor *g)
 }
 
 /* A window has closed, by itself or because we said so. */
-static void end_window(struct governor *g, const struct governor_look *l, struct governor_order *ret)
+static void end_window(struct governor *g, const struct governor_look *l,
+		       struct governor_order *ret)
 {
 	uint64_t length = l->now_ns - g->window.begin_ns;
 
@@ -263,11 +283,13 @@ static void end_window(struct governor *g, const struct governor_look *l, struct
 		change(g, l, below(g->level), TL_GPU_FINE, ret, "%llu of %llu records were lost",
 		       (unsigned long long)g->window.dropped,
 		       (unsigned long long)(g->window.records + g->window.dropped));
-	else if (g->level == TL_GPU_KERNELS && !is_free(g) && length / PPM * g->cost_ppm > most_ns(g, length))
+	else if (g->level == TL_GPU_KERNELS && !is_free(g) &&
+		 length / PPM * g->cost_ppm > most_ns(g, length))
 		too_dear(g, l, ret, g->cost_ppm);
 }
 
-static bool check_window(struct governor *g, const struct governor_look *l, struct governor_order *ret)
+static bool check_window(struct governor *g, const struct governor_look *l,
+			 struct governor_order *ret)
 {
 	uint64_t length = l->now_ns - g->window.begin_ns;
 
@@ -281,7 +303,8 @@ static bool check_window(struct governor *g, const struct governor_look *l, stru
 }
 
 /* What lasts is judged by the second. */
-static bool check_second(struct governor *g, const struct governor_look *l, struct governor_order *ret)
+static bool check_second(struct governor *g, const struct governor_look *l,
+			 struct governor_order *ret)
 {
 	uint64_t span = l->now_ns - g->second.begin_ns, own;
 	uint32_t ppm;
@@ -301,15 +324,18 @@ static bool check_second(struct governor *g, const struct governor_look *l, stru
 	return too_dear(g, l, ret, ppm);
 }
 
-static bool check_memory(struct governor *g, const struct governor_look *l, struct governor_order *ret)
+static bool check_memory(struct governor *g, const struct governor_look *l,
+			 struct governor_order *ret)
 {
 	uint64_t fall;
 
 	if (g->level == TL_GPU_KERNELS)
 		g->n_kernels += l->records;
 	if (g->n_kernels > MAX_KERNELS && g->level == TL_GPU_KERNELS && !is_free(g)) {
-		change(g, l, below(g->level), TL_GPU_FINE, ret, "%llu million kernels were recorded, and CUPTI may keep "
-		       "device memory of each", (unsigned long long)g->n_kernels / 1000000);
+		change(g, l, below(g->level), TL_GPU_FINE, ret,
+		       "%llu million kernels were recorded, and CUPTI may keep "
+		       "device memory of each",
+		       (unsigned long long)g->n_kernels / 1000000);
 		g->opts.wanted = TL_GPU_GRAPH;
 		return true;
 	}
@@ -320,17 +346,21 @@ static bool check_memory(struct governor *g, const struct governor_look *l, stru
 	fall = g->most_free_bytes - l->free_bytes;
 	if (fall < min_fall_bytes || l->free_bytes > g->most_free_bytes / 2)
 		return false;
-	change(g, l, below(g->level), TL_GPU_BUDGET, ret, "free device memory fell by %llu MB to %llu MB",
-	       (unsigned long long)(fall >> 20), (unsigned long long)(l->free_bytes >> 20));
+	change(g, l, below(g->level), TL_GPU_BUDGET, ret,
+	       "free device memory fell by %llu MB to %llu MB", (unsigned long long)(fall >> 20),
+	       (unsigned long long)(l->free_bytes >> 20));
 	g->most_free_bytes = l->free_bytes;
 	return true;
 }
 
-static bool check_refused(struct governor *g, const struct governor_look *l, struct governor_order *ret)
+static bool check_refused(struct governor *g, const struct governor_look *l,
+			  struct governor_order *ret)
 {
 	static const char *const reasons[] = {
-		[TL_GPU_FINE] = "no records can be had", [TL_GPU_BROKEN] = "launches gave no records",
-		[TL_GPU_BAD_STAMPS] = "impossible times", [TL_GPU_BUSY] = "another tool has CUPTI",
+		[TL_GPU_FINE] = "no records can be had",
+		[TL_GPU_BROKEN] = "launches gave no records",
+		[TL_GPU_BAD_STAMPS] = "impossible times",
+		[TL_GPU_BUSY] = "another tool has CUPTI",
 		[TL_GPU_BUDGET] = "it costs too much",
 	};
 	uint32_t trouble = l->trouble <= TL_GPU_BUDGET ? l->trouble : TL_GPU_FINE;
@@ -383,7 +413,8 @@ static void walk(struct governor *g, const struct governor_look *l, struct gover
 		enter_phase(g, OPENING, l->now_ns);
 		return;
 	case OPENING:
-		if (l->open || l->records) {	/* records only: it has closed again since the last look */
+		if (l->open ||
+		    l->records) { /* records only: it has closed again since the last look */
 			end_part(g, l->now_ns, true);
 			g->window.begin_ns = l->now_ns;
 			g->window.own_ns = l->own_ns;
@@ -409,7 +440,8 @@ void governor__look(struct governor *g, const struct governor_look *l, struct go
 {
 	*ret = (struct governor_order){ .level = g->level };
 	add_up(g, l);
-	if (check_refused(g, l, ret) || check_memory(g, l, ret) || check_second(g, l, ret) || check_up(g, l, ret))
+	if (check_refused(g, l, ret) || check_memory(g, l, ret) || check_second(g, l, ret) ||
+	    check_up(g, l, ret))
 		return;
 	walk(g, l, ret);
 }

@@ -9,14 +9,15 @@
 #include <stdlib.h>
 
 enum {
-	MAX_HELD = 65536, MAX_TOLD = 131072,
-	LOOK_BACK = 8,		/* calls of other kinds between a call's entry and its twin: nested ones */
+	MAX_HELD = 65536,
+	MAX_TOLD = 131072,
+	LOOK_BACK = 8, /* calls of other kinds between a call's entry and its twin: nested ones */
 };
 static const uint64_t held_ns = 2000000000, told_ns = 1000000000;
 
 struct held {
 	struct tl_gpu_launch l;
-	bool later;		/* the thread did something else since */
+	bool later; /* the thread did something else since */
 };
 struct told {
 	uint64_t ts_ns;
@@ -65,7 +66,8 @@ int twins__saw(struct twins *t, const struct tl_gpu_launch *l)
 
 /* ---- order ---- */
 
-static int compare(uint32_t tgid_a, uint32_t tid_a, uint64_t ts_a, uint32_t tgid_b, uint32_t tid_b, uint64_t ts_b)
+static int compare(uint32_t tgid_a, uint32_t tid_a, uint64_t ts_a, uint32_t tgid_b, uint32_t tid_b,
+		   uint64_t ts_b)
 {
 	if (tgid_a != tgid_b)
 		return tgid_a < tgid_b ? -1 : 1;
@@ -76,7 +78,8 @@ static int compare(uint32_t tgid_a, uint32_t tid_a, uint64_t ts_a, uint32_t tgid
 
 static int by_thread_held(const void *a, const void *b)
 {
-	const struct tl_hdr *x = &((const struct held *)a)->l.hdr, *y = &((const struct held *)b)->l.hdr;
+	const struct tl_hdr *x = &((const struct held *)a)->l.hdr,
+			    *y = &((const struct held *)b)->l.hdr;
 
 	return compare(x->tgid, x->tid, x->ts_ns, y->tgid, y->tid, y->ts_ns);
 }
@@ -90,7 +93,8 @@ static int by_thread_told(const void *a, const void *b)
 
 static int by_time(const void *a, const void *b)
 {
-	const struct tl_hdr *x = &((const struct held *)a)->l.hdr, *y = &((const struct held *)b)->l.hdr;
+	const struct tl_hdr *x = &((const struct held *)a)->l.hdr,
+			    *y = &((const struct held *)b)->l.hdr;
 
 	return (x->ts_ns > y->ts_ns) - (x->ts_ns < y->ts_ns);
 }
@@ -132,15 +136,15 @@ static void match(struct held *first, struct held *last, struct told *d)
 static void match_all(struct twins *t)
 {
 	struct held *h = t->held.v;
-	size_t at = 0;		/* behind the last entry that is not later than the one that was told */
+	size_t at = 0; /* behind the last entry that is not later than the one that was told */
 
 	sort(h, t->held.n, sizeof(*h), by_thread_held);
 	sort(t->told.v, t->told.n, sizeof(*t->told.v), by_thread_told);
 	for (size_t i = 0; i < t->told.n; i++) {
 		struct told *d = &t->told.v[i];
 
-		while (at < t->held.n && compare(h[at].l.hdr.tgid, h[at].l.hdr.tid, h[at].l.hdr.ts_ns, d->tgid, d->tid,
-						 d->ts_ns) <= 0)
+		while (at < t->held.n && compare(h[at].l.hdr.tgid, h[at].l.hdr.tid,
+						 h[at].l.hdr.ts_ns, d->tgid, d->tid, d->ts_ns) <= 0)
 			at++;
 		if (at && !d->matched)
 			match(h, &h[at - 1], d);
@@ -157,7 +161,8 @@ static void match_all(struct twins *t)
 
 static bool is_settled(const struct held *h, uint64_t now_ns, bool all_read)
 {
-	return (all_read && (h->later || h->l.dur_ns || h->l.n != 1)) || now_ns > h->l.hdr.ts_ns + held_ns;
+	return (all_read && (h->later || h->l.dur_ns || h->l.n != 1)) ||
+	       now_ns > h->l.hdr.ts_ns + held_ns;
 }
 
 static int say(struct twins *t, uint64_t now_ns, bool all_read, bool all, const struct emit *out)

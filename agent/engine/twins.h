@@ -14,8 +14,8 @@
  */
 struct twins;
 
-struct twins *twins__new(void);		/* NULL: out of memory */
-void twins__free(struct twins *t);	/* NULL is fine */
+struct twins *twins__new(void); /* NULL: out of memory */
+void twins__free(struct twins *t); /* NULL is fine */
 
 /* CUPTI told this one, which needs no further telling. -ENOMEM: its twin may be told, too. */
 int twins__told(struct twins *t, const struct tl_gpu_launch *l);
@@ -26,6 +26,6 @@ int twins__saw(struct twins *t, const struct tl_gpu_launch *l);
  * counted only, those that are left. all_read: CUPTI's side was read to its end, as it was behind the probes'; else
  * only what is two seconds old is said. 0 or -errno of `out`. */
 int twins__say(struct twins *t, uint64_t now_ns, bool all_read, const struct emit *out);
-int twins__end(struct twins *t, const struct emit *out);	/* all that is held */
+int twins__end(struct twins *t, const struct emit *out); /* all that is held */
 
 #endif

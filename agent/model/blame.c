@@ -127,7 +127,8 @@ static int prepare(struct blame *b)
 	b->delivery = calloc(b->v.n_engines + 1, sizeof(*b->delivery));
 	b->writes = calloc(b->v.n_steps + 1, sizeof(*b->writes));
 	b->turns = calloc(b->v.n_engines + 1, sizeof(*b->turns));
-	if (!err && (!b->delivery || !b->writes || !b->turns))
+	b->first_odd = calloc(b->v.n_requests + 1, sizeof(*b->first_odd));
+	if (!err && (!b->delivery || !b->writes || !b->turns || !b->first_odd))
 		err = -ENOMEM;
 	if (!err) {
 		b->ix = *clues__steps(b->clues);
@@ -174,6 +175,8 @@ void blame__free(struct blame *b)
 	free(b->roots);
 	free(b->by_begin);
 	free(b->first_of);
+	free(b->odd);
+	free(b->first_odd);
 	free(b->outputs);
 	free(b->numbers);
 	free(b->holders);
@@ -269,34 +272,86 @@ static void cut_gap(struct blame *b, uint32_t request, const struct answer *a, s
 	gap_end(b, g, a->seq ? b->v.seqs[a->seq - 1].engine : b->v.requests[request].engine);
 }
 
-static int each_gap(struct blame *b, uint32_t request, const struct answer *a, gap_fn each,
-		    void *ctx)
+/* A walk over the gaps of a request. */
+struct gap_walk {
+	gap_fn each;
+	void *ctx;
+	bool only_odd, knows;	/* which are, from an earlier walk */
+	size_t at;		/* bit of the next gap */
+	int side;
+};
+
+static int note_odd(struct blame *b, size_t bit, bool odd)
+{
+	uint64_t *word;
+
+	if (blame_room(&b->odd, &b->cap_odd, bit / 64 + 1, sizeof(*b->odd)))
+		return -ENOMEM;
+	word = &b->odd[bit / 64];
+	*word = (bit % 64 ? *word : 0) | (uint64_t)odd << bit % 64;
+	b->n_odd = bit + 1;
+	return 0;
+}
+
+static int each_gap(struct blame *b, uint32_t request, const struct answer *a, struct gap_walk *w)
 {
 	int err = 0;
 
 	for (size_t i = 1; i < a->n && err >= 0; i++) {
+		bool odd;
+
 		if (end_of(a, &b->outputs[i]) < end_of(a, &b->outputs[i - 1]))
 			continue;	/* a damaged recording */
-		cut_gap(b, request, a, i);
-		err = each(ctx, &b->gap);
+		w->side = a->side;
+		odd = w->knows && b->odd[w->at / 64] >> w->at % 64 & 1;
+		if (!w->knows || odd || !w->only_odd)
+			cut_gap(b, request, a, i);
+		if (!w->knows) {
+			odd = gap_is_odd(&b->gap);
+			err = note_odd(b, w->at, odd);
+		}
+		w->at++;
+		if (!err && (odd || !w->only_odd))
+			err = w->each(w->ctx, &b->gap);
 	}
 	return err < 0 ? err : 0;
 }
 
-int blame__gaps(struct blame *b, uint32_t request, gap_fn each, void *ctx)
+static int walk_gaps(struct blame *b, uint32_t request, struct gap_walk *w)
 {
 	const struct rec_request *r = &b->v.requests[request];
+	size_t first = b->first_odd[request] ? b->first_odd[request] - 1 : b->n_odd;
 	struct answer a;
 	int err = answer_of(b, request, &a);
 
-	if (err)
-		return err;
-	if (a.n)
-		return each_gap(b, request, &a, each, ctx);
-	for (size_t i = 0; i < r->n_seqs && !err; i++) {
-		err = answer_of_seq(b, r->seqs[i], &a);
-		if (!err)
-			err = each_gap(b, request, &a, each, ctx);
-	}
+	w->side = -1;
+	w->knows = b->first_odd[request];
+	w->at = first;
+	if (!err && a.n)
+		err = each_gap(b, request, &a, w);
+	else
+		for (size_t i = 0; i < r->n_seqs && !err; i++) {
+			err = answer_of_seq(b, r->seqs[i], &a);
+			if (!err)
+				err = each_gap(b, request, &a, w);
+		}
+	if (!err)
+		b->first_odd[request] = first + 1;
+	else if (!w->knows)
+		b->n_odd = first;
+	return err;
+}
+
+int blame__gaps(struct blame *b, uint32_t request, gap_fn each, void *ctx)
+{
+	return walk_gaps(b, request, &(struct gap_walk){ .each = each, .ctx = ctx });
+}
+
+int blame__odd_gaps(struct blame *b, uint32_t request, gap_fn each, void *ctx, int *ret_side)
+{
+	struct gap_walk w = { .each = each, .ctx = ctx, .only_odd = true };
+	int err = walk_gaps(b, request, &w);
+
+	*ret_side = w.side;
 	return err;
 }

@@ -35,6 +35,10 @@ struct gap {
 typedef int (*gap_fn)(void *ctx, const struct gap *g);
 int blame__gaps(struct blame *b, uint32_t request, gap_fn each, void *ctx);
 
+/* The same of those that are odd alone. Which these are is known from an earlier walk over the request, and the
+ * others are then not cut again. *ret_side: enum gap_side of all its gaps; -1: it has none. */
+int blame__odd_gaps(struct blame *b, uint32_t request, gap_fn each, void *ctx, int *ret_side);
+
 /* The TTFT of a request: req_first_byte (or, where a claim says so, before) to first_token_wire.
  * false: not known. */
 bool blame__ttft(struct blame *b, uint32_t request, struct gap *ret);

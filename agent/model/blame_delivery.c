@@ -29,6 +29,25 @@ static bool waited(const struct output *o, size_t i)
 	return i && o[-1].written_ns > o->made_ns;
 }
 
+/* Was it written together with the answer's next output, which was not even made when it was? Then it was held
+ * back: how long says nothing of how long one takes. */
+static bool held(const struct output *o, size_t i, size_t n)
+{
+	return i + 1 < n && o[1].made_ns > o->made_ns && o->written_ns >= o[1].made_ns &&
+	       o[1].written_ns < o->written_ns + TINY_NS;
+}
+
+static bool is_undisturbed(const struct answer *a, const struct output *o, size_t i)
+{
+	return !waited(o, i) && !held(o, i, a->n);
+}
+
+/* The last one of those that were written together. */
+static bool ends_a_hold(const struct answer *a, const struct output *o, size_t i)
+{
+	return i && held(o - 1, i - 1, a->n) && !held(o, i, a->n);
+}
+
 static uint64_t distance(uint64_t a, uint64_t b)
 {
 	return a > b ? a - b : b - a;
@@ -48,7 +67,7 @@ static void note_write(struct blame *b, const struct answer *a, const struct out
 	w->last_us = us > w->last_us ? us : w->last_us;
 }
 
-/* Every k-th delivery that did not wait for the one before it. */
+/* Every k-th delivery that neither waited for the one before it nor was held for the next. */
 static int collect(struct blame *b, struct sample *ret, size_t stride, size_t *ret_n)
 {
 	size_t n = 0, k = 0;
@@ -63,10 +82,10 @@ static int collect(struct blame *b, struct sample *ret, size_t stride, size_t *r
 			const struct output *o = &b->outputs[j];
 
 			note_write(b, &a, o);
-			if (n == MAX_SAMPLES || waited(o, j) || k++ % stride)
+			if (n == MAX_SAMPLES || !is_undisturbed(&a, o, j) || k++ % stride)
 				continue;
 			ret[n] = (struct sample){ late_ns(o), b->v.requests[i].engine, UINT32_MAX };
-			if (j && !waited(o - 1, j - 1))
+			if (j && is_undisturbed(&a, o - 1, j - 1))
 				ret[n].differs_us =
 					(uint32_t)least(distance(late_ns(o), late_ns(o - 1)) / 1000,
 							UINT32_MAX - 1);
@@ -139,13 +158,15 @@ int delivery_learn(struct blame *b)
 void delivery_of(struct blame *b, uint32_t engine, struct answer *a)
 {
 	uint64_t *ns = b->numbers;	/* has room: the deliveries came in it */
+	bool none;
 	size_t n = 0;
 
 	a->delivery = b->delivery[engine];
+	none = !a->delivery.n;	/* in all of the recording: then what a write did not hold up takes that long at most */
 	for (size_t i = 0; i < a->n; i++)
-		if (!waited(&b->outputs[i], i))
+		if (none ? ends_a_hold(a, &b->outputs[i], i) : is_undisturbed(a, &b->outputs[i], i))
 			ns[n++] = late_ns(&b->outputs[i]);
-	if (n < MIN_OF_ANSWER)
+	if (!n || (n < MIN_OF_ANSWER && !none))
 		return;
 	a->delivery.n = (uint32_t)n;
 	a->delivery.ns = pct_u64(ns, n, 500);

@@ -65,6 +65,9 @@ struct blame {
 	size_t n_roots;
 	uint32_t *by_begin; /* sequences with steps: engine after engine, by their first */
 	size_t *first_of;			/* per engine: in by_begin; one more than engines */
+	uint64_t *odd;		/* bit by bit: is a gap odd? Request after request, as they were walked over */
+	size_t n_odd, cap_odd;	/* bits, and words */
+	size_t *first_odd;	/* by request: its first bit + 1; 0: not known yet */
 	/* room that is used again, request after request */
 	struct output *outputs;
 	size_t cap_outputs;

@@ -201,8 +201,11 @@ static uint8_t judge_per_token(const struct truth *t, uint64_t claim_ns, struct 
 	if (is_near_per_token(claim_ns, j->truth_ns))
 		return CLAIM_RIGHT;
 	if (t->chunks > 1 && t->chunks < t->tokens &&
-	    is_near_per_token(claim_ns, (t->last_ns - t->first_ns) / (t->chunks - 1)))
+	    is_near_per_token(claim_ns, (t->last_ns - t->first_ns) / (t->chunks - 1))) {
+		j->tokens_per_chunk = (double)(t->tokens - 1) / (double)(t->chunks - 1);
+		j->seen_per_s = (double)(t->tokens - 1) * 1e9 / (double)(t->last_ns - t->first_ns);
 		return CLAIM_V7;
+	}
 	if (t->tokens && total && is_near_per_token(claim_ns, total / t->tokens))
 		return CLAIM_V5;
 	return CLAIM_WRONG;

@@ -30,7 +30,8 @@ struct claim_judged {
 	uint64_t before_host_ns;	/* of truth_ns, before the first byte came here */
 	uint64_t held_ns;	/* V3: behind that point; V11: inside the client */
 	double factor;		/* claim / truth; 0: not known */
-	double implied_per_s, seen_per_s;	/* V2: tokens/s that it would mean, and that were seen */
+	double implied_per_s, seen_per_s;	/* tokens/s: V2: that it would mean; V2, V7: that were seen */
+	double tokens_per_chunk;	/* V7 */
 	uint32_t n_skipped;	/* V2: chunks with tokens before the stamp */
 };
 

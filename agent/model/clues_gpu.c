@@ -152,7 +152,23 @@ static bool is_slow_clock(const struct device_state *d)
 	return d->mhz && d->usual_mhz && d->mhz < d->usual_mhz - d->usual_mhz / 33;	/* 3 % */
 }
 
-/* The device of a step that is worst off; without records of it, of all that are looked at. */
+/* Does its server use it, as far as that is known? */
+static bool may_use(const struct clues *c, uint32_t engine, uint32_t device)
+{
+	uint64_t mask = c->gpu_usual[engine].device_mask;
+
+	return !mask || (device < 64 && mask >> device & 1);
+}
+
+static bool is_own_process(const struct clues *c, uint32_t engine, uint32_t tgid)
+{
+	uint32_t server = known_server(c, tgid);
+
+	return server && server == clues_server(c, clues_tgid(c, engine));
+}
+
+/* The device of a step that is worst off; without records of it, of all that are looked at and that its server
+ * may use. */
 static struct device_state worst_device(const struct clues *c, uint32_t step, const struct gpu_view *g,
 					uint32_t *ret_device)
 {
@@ -164,9 +180,14 @@ static struct device_state worst_device(const struct clues *c, uint32_t step, co
 	for (size_t i = 0; i < n; i++) {
 		uint32_t device = g->n ? gpu_rank(c, g, i)->device : c->clock_refs.v[i].device;
 		struct device_state d = device_at(c, device, st->t0_ns, st->t1_ns);
-		bool worse = !worst.usual_mhz || (is_slow_clock(&d) && d.mhz < worst.mhz) ||
-			     (d.neighbour && !worst.neighbour && !is_slow_clock(&worst));
+		bool worse;
 
+		if (!g->n && !may_use(c, st->engine, device))
+			continue;
+		if (d.neighbour && is_own_process(c, st->engine, d.neighbour->by_tgid))
+			d.neighbour = NULL;
+		worse = !worst.usual_mhz || (is_slow_clock(&d) && d.mhz < worst.mhz) ||
+			(d.neighbour && !worst.neighbour && !is_slow_clock(&worst));
 		if (worse) {
 			worst = d;
 			*ret_device = device;

@@ -28,6 +28,9 @@ struct device_state {		/* in a span */
 struct device_state device_at(const struct clues *c, uint32_t device, uint64_t t0_ns, uint64_t t1_ns);
 uint32_t clock_usual(const struct clues *c, uint32_t device);	/* 0: not known */
 
+/* clues_gpu_learn.c: the first process of the server that a process is known to be of; 0: of none. */
+uint32_t known_server(const struct clues *c, uint32_t tgid);
+
 bool step_only_decodes(const struct model_view *v, uint32_t step);
 
 #endif

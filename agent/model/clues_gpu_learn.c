@@ -2,6 +2,7 @@
 /* Devices: which records belong to which step, and what is usual of them. */
 #include "base/pct.h"
 #include "model/clues_gpu.h"
+#include "model/gpu.h"
 
 #include <errno.h>
 
@@ -71,6 +72,53 @@ static int match_steps(struct clues *c)
 	if (c->gpu_of.n)
 		qsort(c->gpu_of.v, c->gpu_of.n, sizeof(*c->gpu_of.v), by_step);
 	return 0;
+}
+
+/* ---- which devices ---- */
+
+uint32_t known_server(const struct clues *c, uint32_t tgid)
+{
+	for (size_t i = 0; i < c->v->n_engines && tgid; i++)
+		if (c->v->engines[i].e.hdr.tgid == tgid)
+			return clues_server(c, tgid);
+	for (size_t i = 0; i < c->n_threads && tgid; i++)
+		if (c->threads[i].t->hdr.tgid == tgid)
+			return c->threads[i].server;
+	return 0;
+}
+
+static void note_device(struct clues *c, uint32_t server, uint32_t device)
+{
+	for (uint32_t i = 0; i < c->v->n_engines && server && device < 64; i++)
+		if (clues_server(c, clues_tgid(c, i)) == server)
+			c->gpu_usual[i].device_mask |= 1ull << device;
+}
+
+/* A server is known to use a device by its records, or because somebody's look at the device found it there. */
+static void find_devices(struct clues *c)
+{
+	const struct gpu_facts *f = c->v->gpu;
+	uint32_t tgid = 0, device = 0;
+
+	for (size_t i = 0; i < c->ev->gpu_steps.n; i++) {
+		const struct tl_gpu_step *s = &c->ev->gpu_steps.v[i];
+
+		if (s->hdr.tgid != tgid || s->device != device)
+			note_device(c, known_server(c, s->hdr.tgid), s->device);
+		tgid = s->hdr.tgid;
+		device = s->device;
+	}
+	for (size_t i = 0; f && i < f->n_devices; i++)
+		note_device(c, known_server(c, f->devices[i].tgid), f->devices[i].device);
+	tgid = 0;
+	for (size_t i = 0; i < c->ev->gpu_states.n; i++) {
+		const struct tl_gpu_state *s = &c->ev->gpu_states.v[i];
+
+		if (s->by_tgid != tgid || s->device != device)
+			note_device(c, known_server(c, s->by_tgid), s->device);
+		tgid = s->by_tgid;
+		device = s->device;
+	}
 }
 
 /* ---- what is usual ---- */
@@ -230,6 +278,7 @@ int gpu_make(struct clues *c)
 	c->gpu_usual = calloc(c->v->n_engines + 1, sizeof(*c->gpu_usual));
 	if (!c->gpu_usual)
 		return -ENOMEM;
+	find_devices(c);
 	err = match_steps(c);
 	if (!err)
 		err = learn_steps(c);

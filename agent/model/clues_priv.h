@@ -69,6 +69,7 @@ struct by_number {
 struct gpu_usual {
 	uint64_t idle_ns, collective_ns, copy_ns;	/* of a step, median */
 	uint64_t rank_mask;		/* ranks that take part, those below 64 */
+	uint64_t device_mask;		/* devices that its server is known to use, those below 64; 0: none is */
 	bool has_graphs;		/* steps that only decode are replayed */
 	uint32_t max_captured;		/* largest batch that was seen to be replayed */
 	uint32_t first_hit, n_hits;	/* in clues.hits */

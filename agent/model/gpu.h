@@ -20,6 +20,7 @@ enum gpu_phase {		/* append only */
 /* Of one step. Times on the device are those of the first rank of which any are known. */
 struct gpu_step {
 	uint64_t launch_ns;		/* the host entered its first launch; 0: not seen */
+	uint64_t launching_ns;		/* from its first launch of a kernel or a graph to the end of the last; 0: not seen */
 	uint64_t gpu0_ns, gpu1_ns;	/* first and last thing on the device; 0: not known */
 	uint64_t busy_ns;		/* union of what ran; GPU_UNKNOWN */
 	uint64_t idle_ns;		/* of the time since the step before it ended there, if they follow each other,

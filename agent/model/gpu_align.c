@@ -89,7 +89,7 @@ static uint64_t step_cost(const struct aligner *a, const struct choice *from, co
 	uint64_t skips = to->ref - from->ref - 1, cost = from->cost + a->skip_ns * (back - 1);
 
 	if (!a->refs[to->ref].exact && !is_pause(a, i, back))
-		cost += size_of(to->lag_ns - from->lag_ns);
+		cost += size_of((int64_t)((uint64_t)to->lag_ns - (uint64_t)from->lag_ns));
 	return cost + a->skip_ns * (skips < MAX_SKIPS ? skips : MAX_SKIPS);
 }
 

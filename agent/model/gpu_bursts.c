@@ -231,6 +231,7 @@ static void add_launch(struct gpu_burst *b, const struct gpu_launch *l)
 		b->exec = l->call == TL_CALL_GRAPH ? l->what : b->exec;
 	} else if (l->call != TL_CALL_SYNC) {
 		b->n_other++;
+		b->no_kernels += l->call == TL_CALL_COPY && l->corr && !(l->flags & GPU_L_JOINED);
 		b->cold |= l->call == TL_CALL_LOAD;
 		if (waits(l))
 			add_sync(b, launch_end(l));

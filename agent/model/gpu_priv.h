@@ -44,7 +44,7 @@ struct gpu_burst {
 	uint32_t first, end;	/* launches of the process */
 	uint32_t window;	/* index + 1 of the window that its records are from, 0: none */
 	uint32_t n_kernels, n_graphs, n_other;
-	uint32_t no_kernels, no_graphs;	/* of these, so many have no record */
+	uint32_t no_kernels, no_graphs;	/* of these (and of copies that CUPTI told), so many have no record */
 	uint32_t step;		/* index + 1, 0: none */
 	uint64_t launch0_ns, launch1_ns;	/* first one entered, last one returned */
 	uint64_t sync0_ns, sync1_ns;	/* the first and the last wait behind its launches returned; 0: not seen */

@@ -15,6 +15,7 @@ enum {
 	MIN_SAMPLES = 4,
 	PART_PCT = 8,		/* of a step's prompt tokens, and less is noise */
 	MIN_PART = 4,		/* tokens */
+	MAX_BACK = 4096,	/* of those that came last are looked at for each step */
 };
 #define NEAR 0.06		/* of a step's length */
 #define ENOUGH 0.8		/* of what a step had left: lengths in time are not exact */
@@ -28,6 +29,7 @@ struct waiting {		/* a request with a first token */
 struct prompts {
 	struct inferred *f;
 	VEC(struct waiting) w;	/* by arrival */
+	size_t here, lo;	/* of these, so many have come; those before lo have their first token */
 	struct cost {		/* what steps take; per_token 0: not known */
 		double base_ns, per_seq_ns, per_token_ns;
 	} cost[2];		/* on the device; as the host saw it */
@@ -259,6 +261,11 @@ static double tokens_of(const struct prompts *p, const struct istep *s, const st
 
 /* ---- who ---- */
 
+static uint32_t whole(double tokens)
+{
+	return tokens <= 0 ? 0 : tokens < MAX_STEP_TOKENS ? (uint32_t)(tokens + 0.5) : MAX_STEP_TOKENS;
+}
+
 static int add_part(struct prompts *p, struct waiting *w, uint32_t at, uint32_t n_tokens)
 {
 	w->done += n_tokens;
@@ -272,12 +279,12 @@ static uint32_t rest_of(const struct waiting *w)
 
 /* Who had a part of its prompt in step i, and not the end: of those that wait and had more than `left` to compute the
  * one whose first token is nearest, or who has most to compute. NULL: nobody. */
-static struct waiting *who_waits(struct prompts *p, uint32_t i, size_t lo, double left)
+static struct waiting *who_waits(struct prompts *p, uint32_t i, double left)
 {
 	const struct istep *s = &p->f->steps.v[i];
 	struct waiting *best = NULL;
 
-	for (size_t k = lo; k < p->w.n && p->w.v[k].since_ns < s->launch0_ns; k++) {
+	for (size_t k = p->lo; k < p->here; k++) {
 		struct waiting *w = &p->w.v[k];
 
 		if (w->first <= i || p->f->steps.v[w->first].segment != s->segment ||
@@ -290,8 +297,8 @@ static struct waiting *who_waits(struct prompts *p, uint32_t i, size_t lo, doubl
 	return best;
 }
 
-/* Prompts that end in step i, and a part of one that does not. lo: those before it have their first token. */
-static int fill_step(struct prompts *p, uint32_t i, size_t lo, const struct load *l)
+/* Prompts that end in step i, and a part of one that does not. */
+static int fill_step(struct prompts *p, uint32_t i, const struct load *l)
 {
 	const struct istep *s = &p->f->steps.v[i];
 	bool full;
@@ -300,7 +307,7 @@ static int fill_step(struct prompts *p, uint32_t i, size_t lo, const struct load
 	uint32_t n_open = 0;	/* that end here, and nobody knows how much was left of them */
 	int err = 0;
 
-	for (size_t k = lo; k < p->w.n && p->w.v[k].since_ns < s->launch0_ns; k++) {
+	for (size_t k = p->lo; k < p->here; k++) {
 		const struct waiting *w = &p->w.v[k];
 
 		n_open += w->first == i && (!w->prompt || w->cut_before);
@@ -308,33 +315,31 @@ static int fill_step(struct prompts *p, uint32_t i, size_t lo, const struct load
 			left -= rest_of(w);
 	}
 	if (!p->f->has_graphs || !s->replayed)
-		cut = who_waits(p, i, lo, n_open ? 0 : left);
-	for (size_t k = lo; k < p->w.n && p->w.v[k].since_ns < s->launch0_ns && !err; k++) {
+		cut = who_waits(p, i, n_open ? 0 : left);
+	for (size_t k = p->lo; k < p->here && !err; k++) {
 		struct waiting *w = &p->w.v[k];
 		bool open = !w->prompt || w->cut_before;
 
 		if (w->first == i)
-			err = add_part(p, w, i, !open ? rest_of(w) :
-					left > 0 ? (uint32_t)(left / (n_open + !!cut) + 0.5) : 0);
+			err = add_part(p, w, i, !open ? rest_of(w) : whole(left / (n_open + !!cut)));
 	}
 	if (err || !cut)
 		return err;
 	if (all < 0)		/* nothing to measure by: a step without an end that is no replay has a part */
 		return p->f->has_graphs && !l->ends ? add_part(p, cut, i, 0) : 0;
 	if (n_open)		/* who waits fills what is left of a step */
-		return add_part(p, cut, i, left > 0 ? (uint32_t)(left / (n_open + 1) + 0.5) : 0);
+		return add_part(p, cut, i, whole(left / (n_open + 1)));
 	if (full ? left < 1 : left < MIN_PART || left * 100 < all * PART_PCT)
 		return 0;
 	if (cut->prompt && cut->done + left >= cut->prompt)
 		left = rest_of(cut) > 1 ? rest_of(cut) - 1 : 1;
-	return add_part(p, cut, i, (uint32_t)(left + 0.5));
+	return add_part(p, cut, i, whole(left));
 }
 
 int gpu_infer_prompts(struct inferred *f)
 {
 	struct prompts p = { .f = f };
 	struct load *loads = calloc(f->steps.n + 1, sizeof(*loads));
-	size_t lo = 0;
 	int err = loads ? list_waiting(&p) : -ENOMEM;
 
 	for (size_t k = 0; k < p.w.n && !err; k++) {
@@ -356,9 +361,11 @@ int gpu_infer_prompts(struct inferred *f)
 	if (!err)
 		err = find_budget(&p, loads);
 	for (uint32_t i = 0; i < f->steps.n && !err; i++) {
-		while (lo < p.w.n && p.w.v[lo].first < i)
-			lo++;
-		err = fill_step(&p, i, lo, &loads[i]);
+		while (p.here < p.w.n && p.w.v[p.here].since_ns < f->steps.v[i].launch0_ns)
+			p.here++;
+		while (p.lo < p.here && (p.w.v[p.lo].first < i || p.here - p.lo > MAX_BACK))
+			p.lo++;
+		err = fill_step(&p, i, &loads[i]);
 	}
 	free(loads);
 	vec_free(&p.w);

@@ -38,6 +38,7 @@ struct summer {
 	const struct step_index *ix;
 	struct burst_sum *sums;		/* by burst of the process that is looked at */
 	struct map *execs;		/* its graphs: handle -> struct exec */
+	uint32_t *last_of;		/* by sequence: the step that it was in last, + 1 */
 	bool has_graphs;
 	bool tells;			/* it is the rank whose times are those of steps */
 };
@@ -181,34 +182,53 @@ static uint16_t graph_of(const struct summer *s, const struct gpu_burst *b, uint
 	return *ret_size > batch_of(s->m, b->step - 1) ? TL_GRAPH_PADDED : TL_GRAPH_HIT;
 }
 
-/* Is a sequence in both steps? Then the device had something to do between them. */
-static bool follows(const struct model *m, uint32_t before, uint32_t step)
+/* Is a sequence in this step and in the one before? Then the device had something to do between them. */
+static bool follows(struct summer *s, uint32_t before, uint32_t step)
 {
-	const struct rec_step *a = &m->steps[before], *b = &m->steps[step];
+	const struct rec_step *st = &s->m->steps[step];
+	bool ret = false;
 
-	for (uint32_t i = 0; i < a->n_members; i++)
-		for (uint32_t k = 0; k < b->n_members; k++)
-			if (m->members[a->first_member + i].seq == m->members[b->first_member + k].seq)
-				return true;
-	return false;
+	for (uint32_t i = 0; i < st->n_members; i++) {
+		uint32_t *last = &s->last_of[s->m->members[st->first_member + i].seq];
+
+		ret |= *last == before + 1;
+		*last = step + 1;
+	}
+	return ret;
 }
 
-static uint64_t idle_of(const struct model *m, const struct gpu_process *p, size_t burst, uint64_t busy_ns)
+static uint64_t idle_of(const struct gpu_process *p, size_t burst, uint64_t busy_ns, bool follows)
 {
 	const struct gpu_burst *b = &p->bursts.v[burst], *before = burst ? b - 1 : NULL;
 	uint64_t from = b->launch0_ns < b->gpu0_ns ? b->launch0_ns : b->gpu0_ns, ns;
 
-	if (before && before->step && before->gpu1_ns && before->window == b->window &&
-	    follows(m, before->step - 1, b->step - 1))
+	if (follows && before->gpu1_ns && before->window == b->window)
 		from = before->gpu1_ns;
 	ns = b->gpu1_ns > from ? b->gpu1_ns - from : 0;
 	return ns > busy_ns ? ns - busy_ns : 0;
+}
+
+/* How long the host was at launching kernels and graphs. */
+static uint64_t launching_of(const struct gpu_process *p, const struct gpu_burst *b)
+{
+	uint64_t from = 0, until = 0;
+
+	for (uint32_t i = b->first; i < b->end; i++) {
+		const struct gpu_launch *l = &p->launches.v[i];
+
+		if (l->call != TL_CALL_KERNEL && l->call != TL_CALL_GRAPH)
+			continue;
+		from = from ? from : l->ts_ns;
+		until = l->ts_ns + l->dur_ns > until ? l->ts_ns + l->dur_ns : until;
+	}
+	return until - from;
 }
 
 static void fill_step(struct summer *s, const struct gpu_process *p, size_t burst)
 {
 	const struct gpu_burst *b = &p->bursts.v[burst];
 	struct gpu_step *st = &s->m->gpu.steps[b->step - 1];
+	bool after = follows(s, burst && b[-1].step ? b[-1].step - 1 : UINT32_MAX - 1, b->step - 1);
 	uint32_t size;
 
 	if (!st->launch_ns && b->launch0_ns)
@@ -217,6 +237,7 @@ static void fill_step(struct summer *s, const struct gpu_process *p, size_t burs
 		st->seen = true;
 		st->counted = (p->outside_kernels && !b->unseen) || tells_kernels(p, b);
 		st->launches = b->n_kernels + b->n_graphs;
+		st->launching_ns = st->counted ? launching_of(p, b) : 0;
 		st->graph = graph_of(s, b, &size);
 	}
 	if (!s->tells || !gpu_is_known(p, b))
@@ -224,7 +245,7 @@ static void fill_step(struct summer *s, const struct gpu_process *p, size_t burs
 	st->gpu0_ns = b->gpu0_ns;
 	st->gpu1_ns = b->gpu1_ns;
 	st->busy_ns = s->sums[burst].all.sum_ns;
-	st->idle_ns = idle_of(s->m, p, burst, st->busy_ns);
+	st->idle_ns = idle_of(p, burst, st->busy_ns, after);
 }
 
 /* ---- evidence: what blame looks at ---- */
@@ -328,7 +349,8 @@ int gpu_sum_steps(struct model *m, const struct step_index *ix)
 	int err = 0;
 
 	f->steps = calloc(m->v.n_steps + 1, sizeof(*f->steps));
-	if (!f->steps)
+	s.last_of = malloc((m->v.n_seqs + 1) * sizeof(*s.last_of));
+	if (!f->steps || !s.last_of)
 		err = -ENOMEM;
 	f->n_steps = err ? 0 : m->v.n_steps;
 	for (size_t i = 0; i < f->n_steps; i++)
@@ -339,8 +361,10 @@ int gpu_sum_steps(struct model *m, const struct step_index *ix)
 
 		told = i && p[-1].server == p->server ? told || s.tells : false;
 		s.tells = !told && knows_any(p);
+		memset(s.last_of, 0, m->v.n_seqs * sizeof(*s.last_of));
 		err = sum_process(&s, p, !n_before);
 	}
+	free(s.last_of);
 	if (!err && !n_before && m->evidence.gpu_steps.n) {
 		qsort(m->evidence.gpu_steps.v, m->evidence.gpu_steps.n, sizeof(*m->evidence.gpu_steps.v),
 		      by_begin);

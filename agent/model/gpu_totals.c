@@ -24,8 +24,10 @@ struct kernel {
 	bool collective, sampling;
 	struct hist hist[N_GPU_PHASES];
 };
+enum { N_COPIES = 16 };
 struct kernels {
 	VEC(struct kernel) l;
+	uint32_t graph, copy[N_COPIES], memset;	/* index + 1 of those without a name of their own, 0: not looked up */
 };
 
 static int kernel_at(struct kernels *ks, const char *name, uint32_t *ret)
@@ -53,32 +55,38 @@ static const char *name_of_copy(const struct gpu_span *s)
 	static const char *const names[] = { [1] = "memcpy HtoD", [2] = "memcpy DtoH", [8] = "memcpy DtoD",
 					     [9] = "memcpy HtoH", [10] = "memcpy PtoP" };
 
-	if (s->what == TL_SPAN_MEMSET)
-		return "memset";
 	return s->copy < sizeof(names) / sizeof(*names) && names[s->copy] ? names[s->copy] : "memcpy";
+}
+
+/* *cached: index + 1 once it was looked up; 0: not yet, and again each time where there is no room. */
+static int kernel_cached(struct kernels *ks, const char *name, uint32_t *cached, uint32_t *ret)
+{
+	int err = 0;
+
+	*ret = *cached - 1;
+	if (!*cached)
+		err = kernel_at(ks, name, ret);
+	if (!err)
+		*cached = *ret + 1;
+	return err;
 }
 
 static int kernel_of(struct kernels *ks, struct gpu_process *p, const struct gpu_span *s, uint32_t *ret)
 {
 	struct gpu_name *n = s->name ? &p->names.v[s->name - 1] : NULL;
 	char name[64];
-	int err;
 
 	if (s->what == TL_SPAN_GRAPH)
-		return kernel_at(ks, "CUDA graph", ret);
+		return kernel_cached(ks, "CUDA graph", &ks->graph, ret);
+	if (s->what == TL_SPAN_MEMSET)
+		return kernel_cached(ks, "memset", &ks->memset, ret);
 	if (s->what != TL_SPAN_KERNEL)
-		return kernel_at(ks, name_of_copy(s), ret);
+		return kernel_cached(ks, name_of_copy(s), &ks->copy[s->copy < N_COPIES ? s->copy : 0], ret);
 	if (!n)
 		return kernel_at(ks, "(name not known)", ret);
-	if (!n->kernel) {
+	if (!n->kernel)
 		gpu_short_name(n->name, name, sizeof(name));
-		err = kernel_at(ks, name, &n->kernel);
-		if (err)
-			return err;
-		n->kernel++;	/* 0: not looked up, also where there is no room */
-	}
-	*ret = n->kernel - 1;
-	return 0;
+	return kernel_cached(ks, name, &n->kernel, ret);
 }
 
 static enum gpu_phase phase_of(const struct kernel *k, const struct gpu_span *s, const struct gpu_process *p,

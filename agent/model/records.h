@@ -179,9 +179,10 @@ struct rec_step {
 	uint32_t n_members : 12;
 	uint32_t first_member;	/* index into the model's members */
 	uint32_t n_tokens;
-	uint32_t stats;		/* index into the model's stats + 1; 0: the engine says nothing */
-	bool inferred;		/* from launches on a GPU: the engine says nothing of steps */
+	uint32_t stats : 31;	/* index into the model's stats + 1; 0: the engine says nothing */
+	uint32_t inferred : 1;	/* from launches on a GPU: the engine says nothing of steps */
 };
+_Static_assert(sizeof(struct rec_step) == 32, "with few streams most of what a model takes");
 _Static_assert(UINT16_MAX / sizeof(struct tl_member) < 1 << 12, "members of an event have room");
 
 struct rec_engine {

@@ -5,6 +5,7 @@
 #include "base/util.h"
 #include "sink/blame_priv.h"
 #include "sink/blame_words.h"
+#include "sink/how_words.h"
 #include "sink/notes_priv.h"
 #include "sink/text_priv.h"
 
@@ -14,6 +15,7 @@
 #include <string.h>
 
 enum { WIDE = 98, NARROW = 76 };	/* more columns from here on; below: short names */
+enum { MAX_HOW_LINES = 6 };
 
 static bool is_narrow(const struct page *p)
 {
@@ -114,6 +116,14 @@ static void write_own(struct page *p, const struct blame_sum *s)
 		   s->n_gaps, s->n_ttfts);
 }
 
+static void write_hows(struct page *p, const struct blame_text *t)
+{
+	char text[HOW_TEXT];
+
+	for (size_t i = 0; t->hows && i < t->hows->n && i < MAX_HOW_LINES; i++)
+		page__para(p, i ? "" : "how", LABEL, "%s", how_text(t->v, &t->hows->v[i], text, sizeof(text)));
+}
+
 static int write_mechanisms(struct page *p, const struct blame_text *t)
 {
 	uint8_t order[N_MECHANISMS];
@@ -129,6 +139,7 @@ static int write_mechanisms(struct page *p, const struct blame_text *t)
 			err = write_mechanism(p, t, order[i]);
 	}
 	write_own(p, t->sum);
+	write_hows(p, t);
 	return err;
 }
 

@@ -3,13 +3,14 @@
 #ifndef TL_SINK_BLAME_TABLE_H
 #define TL_SINK_BLAME_TABLE_H
 
-#include "model/blame_sum.h"
+#include "model/blame_how.h"
 #include "sink/page.h"
 
 struct blame_text {
 	const struct model_view *v;
 	const struct summary *summary;
 	const struct blame_sum *sum;	/* of what is shown: all, or one request, or some mechanisms */
+	const struct hows *hows;	/* behind these sums; NULL: not looked at */
 	const struct blame_sum *all;	/* with `request`: of the whole recording; else NULL */
 	uint32_t request;		/* index + 1; 0: all */
 	enum mechanism mechanism;	/* N_MECHANISMS: all */

@@ -67,7 +67,8 @@ static void why_text(const struct model_view *v, const struct claim_judged *j, c
 		snprintf(buf, size, "the time to the first token, no total");
 		break;
 	case CLAIM_V7:
-		snprintf(buf, size, "per chunk, and chunks hold several tokens");
+		snprintf(buf, size, "per chunk, and a chunk holds %.2f tokens: %.1f tokens/s in %.1f chunks/s",
+			 j->tokens_per_chunk, j->seen_per_s, j->seen_per_s / j->tokens_per_chunk);
 		break;
 	case CLAIM_V8:
 		snprintf(buf, size, "impossible: the prompt alone took longer");

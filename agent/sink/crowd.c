@@ -8,18 +8,39 @@
 
 enum { MAX_NAMES = 6, MAX_CULPRITS = 3 };
 
+static bool is_own(const struct crowd *c, const struct model_view *v, uint32_t seq)
+{
+	return c->own && v->seqs[seq].req == c->own;
+}
+
+static bool are_own(const struct crowd *c, const struct model_view *v, uint32_t a, uint32_t b)
+{
+	return is_own(c, v, a) && is_own(c, v, b);
+}
+
+/* A request with several answers is not named as somebody else in what is said of itself. */
+const char *crowd__name(const struct crowd *c, const struct model_view *v, uint32_t seq, char buf[24])
+{
+	if (!is_own(c, v, seq))
+		return sequence_name(v, seq, buf);
+	snprintf(buf, 24, "its other answer%s", v->requests[c->own - 1].n_seqs > 2 ? "s" : "");
+	return buf;
+}
+
 static void add(struct crowd *c, const struct model_view *v, uint32_t step, uint32_t except,
 		bool prefill_only)
 {
 	const struct rec_step *st = &v->steps[step];
 
+	if (except != UINT32_MAX)
+		c->own = v->seqs[except].req;
 	for (uint32_t i = 0; i < st->n_members; i++) {
 		const struct rec_member *m = &v->members[st->first_member + i];
 		size_t k = 0;
 
 		if (m->seq == except || (prefill_only && m->phase != TL_PREFILL))
 			continue;
-		while (k < c->n && c->who[k].seq != m->seq)
+		while (k < c->n && c->who[k].seq != m->seq && !are_own(c, v, c->who[k].seq, m->seq))
 			k++;
 		if (m->phase == TL_PREFILL)
 			c->prefill += m->n_tokens;
@@ -97,7 +118,7 @@ static int names(const struct crowd *c, const struct model_view *v, enum what wh
 			}
 		below = best;
 		at += snprintf(buf + at, size - (size_t)at, "%s%s", shown ? sep : "",
-			       sequence_name(v, c->who[at_seq].seq, name));
+			       crowd__name(c, v, c->who[at_seq].seq, name));
 		if (what == PREFILL)
 			at += snprintf(buf + at, size - (size_t)at, " (%" PRIu64 " tok)", best);
 		shown++;

@@ -410,7 +410,7 @@ static int write_report(struct jsonw *w, const struct model_view *v, const struc
 		return err;
 	write_summary(w, v, s);
 	json_gpu(w, v);
-	err = json_blame(w, v, bs);
+	err = json_blame(w, v, b, bs);
 	if (!err)
 		err = json_claims(w, v);
 	if (!err)
@@ -483,7 +483,7 @@ int json_blame_only(const struct model_view *v, const struct summary *s, struct 
 	write_coverage(&w, v, s);
 	err = json_health(&w, v);
 	if (!err)
-		err = json_blame(&w, v, bs);
+		err = json_blame(&w, v, b, bs);
 	if (!err)
 		err = write_requests_blame(&w, v, b, sel->request, o->all_gaps);
 	blame_sum__free(bs);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Blame in the report's JSON: parts of gaps and TTFTs, sums, pairs, what if. */
 #include "sink/blame_words.h"
+#include "sink/how_words.h"
 #include "sink/json_priv.h"
 #include "sink/notes.h"
 
@@ -82,20 +83,14 @@ static void write_parts(struct jsonw *w, const struct model_view *v, const struc
 struct gap_writer {
 	struct jsonw *w;
 	const struct model_view *v;
-	bool all;
-	const char *side;	/* NULL: there are no gaps */
+	int side;	/* enum gap_side, the same for all of a request; -1: there are no gaps */
 };
 
 static int write_gap(void *ctx, const struct gap *g)
 {
-	static const char *const sides[] = {
-		[GAP_WIRE] = "wire", [GAP_ENGINE] = "engine", [GAP_CLIENT] = "client"
-	};
 	struct gap_writer *gw = ctx;
 
-	gw->side = sides[g->side];	/* the same for all of a request */
-	if (!gw->all && !gap_is_odd(g))
-		return 0;
+	gw->side = g->side;
 	jsonw__array(gw->w);
 	jsonw__u64(gw->w, g->token);
 	jsonw__fixed(gw->w, (int64_t)(g->t1_ns - g->t0_ns), 6);
@@ -107,15 +102,19 @@ static int write_gap(void *ctx, const struct gap *g)
 int json_gaps(struct jsonw *w, const struct model_view *v, struct blame *b, uint32_t request,
 	      bool all)
 {
-	struct gap_writer gw = { w, v, all, NULL };
+	static const char *const sides[] = {
+		[GAP_WIRE] = "wire", [GAP_ENGINE] = "engine", [GAP_CLIENT] = "client"
+	};
+	struct gap_writer gw = { w, v, -1 };
 	struct gap ttft;
 	int err;
 
 	jsonw__key(w, "gaps");
 	jsonw__array(w);
-	err = blame__gaps(b, request, write_gap, &gw);
+	err = all ? blame__gaps(b, request, write_gap, &gw) :
+		    blame__odd_gaps(b, request, write_gap, &gw, &gw.side);
 	jsonw__end_array(w);
-	json_str(w, "gaps_side", gw.side);
+	json_str(w, "gaps_side", gw.side >= 0 ? sides[gw.side] : NULL);
 	jsonw__key(w, "ttft_parts");
 	if (blame__ttft(b, request, &ttft))
 		write_parts(w, v, &ttft);
@@ -227,17 +226,25 @@ static void write_what_ifs(struct jsonw *w, const struct blame_sum *s)
 	jsonw__end_array(w);
 }
 
-int json_blame(struct jsonw *w, const struct model_view *v, const struct blame_sum *s)
+int json_blame(struct jsonw *w, const struct model_view *v, struct blame *b, const struct blame_sum *s)
 {
 	char answer[1600];
+	struct hows hows;
 	int err = blame_answer(v, s, N_MECHANISMS, answer, sizeof(answer));
 
+	if (!err)
+		err = blame__how(b, s, &hows);
 	if (err)
 		return err;
 	jsonw__key(w, "blame");
 	jsonw__object(w);
 	json_str(w, "answer", answer);
 	write_mechanisms(w, s);
+	jsonw__key(w, "how");
+	jsonw__array(w);
+	for (size_t i = 0; i < hows.n; i++)
+		json_how(w, v, &hows.v[i]);
+	jsonw__end_array(w);
 	jsonw__key(w, "pairs");
 	jsonw__array(w);
 	for (size_t i = 0; i < s->n_pairs; i++)

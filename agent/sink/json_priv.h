@@ -31,7 +31,7 @@ int json_requests(struct jsonw *w, const struct model_view *v, struct blame *b,
 		  const struct json_opts *o);
 int json_health(struct jsonw *w, const struct model_view *v);
 /* "blame" and "what_if" */
-int json_blame(struct jsonw *w, const struct model_view *v, const struct blame_sum *s);
+int json_blame(struct jsonw *w, const struct model_view *v, struct blame *b, const struct blame_sum *s);
 /* "gaps", "gaps_side" and "ttft_parts" of a request (index) */
 int json_gaps(struct jsonw *w, const struct model_view *v, struct blame *b, uint32_t request,
 	      bool all);

@@ -152,6 +152,8 @@ const char *who__text(const struct trace *t, enum part part, char *buf, size_t s
 const char *who__brief(const struct trace *t, enum part part, char *buf, size_t size)
 {
 	uint32_t who = UINT32_MAX, found[MAX_HOLDERS];
+	struct wait w;
+	const struct crowd *crowd = &t->beside;
 	size_t n = part == PART_WAIT_SLOT ? find_holders(t, found) : 0;
 	char ms[UNITS_LEN], name[24], more[24] = "";
 
@@ -166,15 +168,14 @@ const char *who__brief(const struct trace *t, enum part part, char *buf, size_t 
 	if (part == PART_PREFILL && who__is_crowded(t))
 		who = chief(&t->beside);
 	if (part == PART_WAIT_STEP || part == PART_WAIT_QUEUE) {
-		struct wait w;
-
 		trace__wait(t, part, &w);
+		crowd = &w.prefill;
 		if (2 * w.prefill_ns > t->sum_ns[part])
 			who = chief(&w.prefill);
 	}
 	if (who != UINT32_MAX)
 		snprintf(buf, size, "%s %s's prefill: %s", part == PART_PREFILL ? "with" : "behind",
-			 sequence_name(t->v, who, name), ms);
+			 crowd__name(crowd, t->v, who, name), ms);
 	else if (part == PART_PREFILL)
 		snprintf(buf, size, "prefill of %u tok: %s", t->q->n_prefill, ms);
 	else
@@ -188,7 +189,7 @@ const char *who__stretched(const struct trace *t, uint64_t excess_ns, char *buf,
 	char ms[UNITS_LEN], names[NAMES_LEN], name[24];
 
 	units_ns(ms, excess_ns);
-	sequence_name(t->v, chief(&t->shared), name);
+	crowd__name(&t->shared, t->v, chief(&t->shared), name);
 	if (size >= 60)
 		snprintf(buf, size, "+%s: prefill of %s", ms,
 			 crowd__prefill_text(&t->shared, t->v, names, sizeof(names)));

@@ -301,7 +301,12 @@ static int write_waterfall(struct page *p, const struct trace *t)
 		fputc('\n', p->out);
 		write_ttft(p, t);
 		why_ttft(p, t, b);
+		why_engine_says(p, t);
+		err = why_how(p, t, b);
+	}
+	if (!err)
 		err = write_delivery(p, t);
+	if (!err) {
 		why_send(p, t);
 		text_gpu_request(p, t->v, (size_t)(t->r - t->v->requests));
 		write_join(p, t);

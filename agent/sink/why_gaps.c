@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "model/evidence.h"
 #include "sink/blame_words.h"
+#include "sink/how_words.h"
 #include "sink/why_priv.h"
 
 #include <errno.h>
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ODD_GAPS = 12, MAX_HELD = 4 };
+enum { MAX_ODD_GAPS = 12, MAX_HELD = 4, WORTH_NS = 5000000 };
 
 static uint32_t request_index(const struct trace *t)
 {
@@ -94,6 +95,54 @@ void why_ttft(struct page *p, const struct trace *t, struct blame *b)
 		return;
 	gap_text(t->v, &g, text, sizeof(text));
 	page__para(p, "  -", 4, "to its first token, %s: %s", units_ns(ms, g.t1_ns - g.t0_ns), text);
+}
+
+/* How mechanisms took their time that are in its gaps: of all steps, not only its own. 0 or -ENOMEM */
+int why_how(struct page *p, const struct trace *t, struct blame *b)
+{
+	const struct blame_selection sel = { .request = request_index(t) + 1 };
+	struct blame_sum *s;
+	char text[HOW_TEXT];
+	struct hows h;
+	int err = blame_sum__select(b, t->v, &sel, &s);
+
+	if (err)
+		return err;
+	err = blame__how(b, s, &h);
+	for (size_t i = 0; !err && i < h.n; i++)
+		if (t->q && h.v[i].engine == t->q->engine)
+			page__para(p, "  -", 4, "%s", how_text(t->v, &h.v[i], text, sizeof(text)));
+	blame_sum__free(s);
+	return err;
+}
+
+/* ---- what the engine itself would say ---- */
+
+/* Its clock begins when it has read the request and builds it: a wait before that is in none of its metrics. */
+static void write_own_ttft(struct page *p, const struct trace *t)
+{
+	const uint64_t *at = t->r->at_ns;
+	uint64_t first = at[P_FIRST_TOKEN_ENGINE], read = at[P_REQ_LAST_BYTE];
+	char own[UNITS_LEN], wait[UNITS_LEN];
+
+	if (t->r->joined_late || !at[P_REQ_FIRST_BYTE] || read < at[P_REQ_FIRST_BYTE] + WORTH_NS || first < read ||
+	    10 * (read - at[P_REQ_FIRST_BYTE]) < first - read)
+		return;
+	page__para(p, "  -", 4, "the engine's own TTFT would read %s: it begins when the request is tokenized, %s after its "
+		   "first byte had come", units_ns(own, first - read), units_ns(wait, read - at[P_REQ_FIRST_BYTE]));
+}
+
+void why_engine_says(struct page *p, const struct trace *t)
+{
+	uint64_t parked = t->sum_ns[PART_PARKED], again = t->sum_ns[PART_RECOMPUTE];
+	char a[UNITS_LEN], b[UNITS_LEN], c[UNITS_LEN];
+
+	if (t->r->engine >= t->v->n_engines || t->v->engines[t->r->engine].e.engine != TL_ENGINE_VLLM)
+		return;
+	write_own_ttft(p, t);
+	if (parked)
+		page__para(p, "  -", 4, "the engine's own metrics book the %s parked and the %s of computing again as decode: its "
+			   "queue time has 0 of the %s", units_ns(a, parked), units_ns(b, again), units_ns(c, parked));
 }
 
 /* ---- the send side ---- */

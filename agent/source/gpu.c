@@ -118,17 +118,23 @@ int gpu__serve(pid_t pid, int memfd, struct gpu **ret)
 	return 0;
 }
 
-int gpu__attach(pid_t pid, const char *library, struct gpu **ret, struct gpu_entry *ret_entry)
+void gpu__beat(struct gpu *g)
+{
+	__atomic_store_n(&g->ring->heartbeat_ns, now_monotonic_ns(), __ATOMIC_RELEASE);
+}
+
+int gpu__attach(pid_t pid, const struct gpu_attach_opts *opts, struct gpu **ret, struct gpu_entry *ret_entry)
 {
 	struct gpu *g = gpu__new(pid);
-	struct inject_opts opts = { library, prepare, g };
+	const struct inject_opts io = { .library = opts->library, .prepare = prepare, .ctx = g, .tick = opts->tick,
+					.tick_ctx = opts->ctx };
 	struct inject_result r;
 	int err;
 
 	*ret_entry = (struct gpu_entry){ 0 };
 	if (!g)
 		return -ENOMEM;
-	err = inject(pid, &opts, &r);
+	err = inject(pid, &io, &r);
 	ret_entry->n_stops = r.n_stops;
 	ret_entry->stopped_ns = r.stopped_ns;
 	ret_entry->longest_ns = r.longest_ns;
@@ -173,6 +179,8 @@ void gpu__lower(struct gpu *g, enum tl_gpu_level level, enum tl_gpu_trouble trou
 void gpu__falls_to(struct gpu *g, enum tl_gpu_level level)
 {
 	g->fallback = level;
+	if (g->told_level == TL_GPU_OFF)
+		g->told_level = level;
 }
 
 void gpu__let_go(struct gpu *g)

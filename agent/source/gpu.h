@@ -16,9 +16,15 @@ struct gpu_entry {		/* what it cost to come in, and why it failed */
 	uint64_t stopped_ns, longest_ns;	/* as in inject_result */
 	char why[160];
 };
-/* Brings the library into the process, which then does nothing yet. library: NULL for the usual places.
- * Returns 0 or -errno, with *ret_entry filled in both cases. */
-int gpu__attach(pid_t pid, const char *library, struct gpu **ret, struct gpu_entry *ret_entry);
+struct gpu_attach_opts {
+	const char *library;	/* NULL: the usual places */
+	void (*tick)(void *ctx);	/* as in inject_opts: others want to hear that the agent lives */
+	void *ctx;
+};
+/* Brings the library into the process, which then does nothing yet. Returns 0 or -errno, with *ret_entry filled in
+ * both cases. */
+int gpu__attach(pid_t pid, const struct gpu_attach_opts *opts, struct gpu **ret, struct gpu_entry *ret_entry);
+void gpu__beat(struct gpu *g);	/* the agent lives, though it has no time for gpu__poll */
 /* For a library that comes by itself (CUDA_INJECTION64_PATH): makes a ring of an empty memfd, which it then owns.
  * 0 or -errno, and memfd stays the caller's. */
 int gpu__serve(pid_t pid, int memfd, struct gpu **ret);
@@ -30,7 +36,7 @@ void gpu__order(struct gpu *g, enum tl_gpu_level level, uint32_t max_window_ms);
 void gpu__pause(struct gpu *g);
 /* A lower level from now on, and why: said by a tl_gpu_health at once. */
 void gpu__lower(struct gpu *g, enum tl_gpu_level level, enum tl_gpu_trouble trouble);
-/* What is left if the library cannot, or has gone: OFF, if nothing else is said. */
+/* What there is without the library, before it comes and after it has gone: OFF, if nothing else is said. */
 void gpu__falls_to(struct gpu *g, enum tl_gpu_level level);
 
 struct gpu_counts {		/* so far, as the library says it */

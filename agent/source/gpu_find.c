@@ -6,14 +6,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "source/elfsyms.h"
 #include "source/proc.h"
 
 enum { MAX_PROCESSES = 1 << 16 };
 
+static const char libcuda[] = "libcuda.so"; /* .1, .550.54.15 */
+
 struct look {
-	const char *begin;	/* of the name of a file */
-	char *found;		/* NULL: of no interest */
+	const char *begin; /* of the name of a file */
+	char *found; /* NULL: of no interest */
 	size_t size;
 };
 
@@ -31,9 +35,32 @@ static int on_map(void *ctx, const struct proc_map *m)
 
 int gpu_maps_cuda(pid_t pid)
 {
-	struct look l = { .begin = "libcuda.so" };	/* .1, .550.54.15 */
+	struct look l = { .begin = libcuda };
 
 	return proc_each_exec_map(pid, on_map, &l);
+}
+
+static int on_simulated(void *ctx, const struct proc_map *m)
+{
+	const char *base = strrchr(m->path, '/');
+	struct elfsyms e;
+	char path[300];
+	Elf64_Sym sym;
+	int fd, found;
+
+	if (!base || strncmp(base + 1, libcuda, sizeof(libcuda) - 1))
+		return 0;
+	fd = proc_open_map(*(pid_t *)ctx, m, path, sizeof(path));
+	if (fd < 0)
+		return 0;
+	found = !elfsyms_open(fd, &e) && !elfsyms_find(&e, "tokenlag_simulated", &sym);
+	close(fd);
+	return found;
+}
+
+bool gpu_is_simulated(pid_t pid)
+{
+	return proc_each_exec_map(pid, on_simulated, &pid) > 0;
 }
 
 int gpu_mapped_cupti(pid_t pid, char *ret, size_t size)
@@ -47,7 +74,9 @@ int gpu_mapped_cupti(pid_t pid, char *ret, size_t size)
 }
 
 struct family {
-	struct { uint32_t pid, parent; } *v;
+	struct {
+		uint32_t pid, parent;
+	} * v;
 	size_t n, max;
 };
 
@@ -66,7 +95,7 @@ static int note_parent(void *ctx, pid_t pid)
 	n = fread(text, 1, sizeof(text) - 1, file);
 	fclose(file);
 	text[n] = 0;
-	end = strrchr(text, ')');	/* its name may hold anything */
+	end = strrchr(text, ')'); /* its name may hold anything */
 	if (!end || sscanf(end + 1, " %*c %u", &parent) != 1)
 		return 0;
 	if (f->n == f->max) {
@@ -101,7 +130,7 @@ int gpu_descendants(pid_t pid, uint32_t **ret)
 			if (f.v[k].parent != found[i] || f.v[k].pid == found[i])
 				continue;
 			found[n++] = f.v[k].pid;
-			f.v[k].parent = 0;	/* once */
+			f.v[k].parent = 0; /* once */
 		}
 	}
 	free(f.v);

@@ -55,7 +55,8 @@ static bool add(struct gpu_tids *t, struct gpu_tid tid)
 {
 	if (t->n == t->max) {
 		size_t max = t->max ? 2 * t->max : 64;
-		struct gpu_tid *more = max > MAX_THREADS ? NULL : realloc(t->v, max * sizeof(*t->v));
+		struct gpu_tid *more = max > MAX_THREADS ? NULL
+							 : realloc(t->v, max * sizeof(*t->v));
 
 		if (!more)
 			return false;
@@ -79,7 +80,8 @@ static void look(struct gpu_tids *t)
 		return;
 	t->n = 0;
 	while (room && (d = readdir(dir))) {
-		uint32_t ours = strtoul(d->d_name, NULL, 10), inside = ours ? inside_of(t->pid, ours) : 0;
+		uint32_t ours = strtoul(d->d_name, NULL, 10),
+			 inside = ours ? inside_of(t->pid, ours) : 0;
 
 		if (inside)
 			room = add(t, (struct gpu_tid){ inside, ours });
@@ -94,7 +96,7 @@ static uint32_t find(struct gpu_tids *t, uint32_t inside)
 
 		if (found.inside != inside)
 			continue;
-		t->v[i] = t->v[0];	/* few threads launch, and often */
+		t->v[i] = t->v[0]; /* few threads launch, and often */
 		t->v[0] = found;
 		return found.ours;
 	}

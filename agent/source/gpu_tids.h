@@ -10,10 +10,12 @@
 
 struct gpu_tids {
 	pid_t pid;
-	bool same;		/* its namespace is ours */
-	struct gpu_tid { uint32_t inside, ours; } *v;
+	bool same; /* its namespace is ours */
+	struct gpu_tid {
+		uint32_t inside, ours;
+	} * v;
 	size_t n, max;
-	uint64_t look_ns;	/* when they were read */
+	uint64_t look_ns; /* when they were read */
 };
 
 void gpu_tids__init(struct gpu_tids *t, pid_t pid);

@@ -332,6 +332,8 @@ static int try_threads(const struct inject_target *t, struct inject_visit *v, st
 
 			if (tid <= 0)
 				continue;
+			if (v->opts->tick)
+				v->opts->tick(v->opts->tick_ctx);
 			if (!read_call(t->pid, tid, &c) ? !is_good(t, &c) : !busy || n_busy++ >= MAX_BUSY)
 				continue;
 			err = divert(t, tid, busy, v, &since_ns);
@@ -452,7 +454,7 @@ static int open_library(const char *path)
 static int bring(const struct inject_target *t, int library, const struct inject_opts *o, struct inject_result *r,
 		 bool *ret_busy)
 {
-	struct inject_visit v = { .what = INJECT_MEMFDS, .library = -1, .ring = -1 };
+	struct inject_visit v = { .what = INJECT_MEMFDS, .library = -1, .ring = -1, .opts = o };
 	int err, result = 0;
 
 	err = visit(t, &v, r, &result);

@@ -16,7 +16,9 @@ struct inject_opts {
 	/* Writes the head of a new ring into memfd, before the library sees it; 0 or -errno. Called again, with
 	 * another memfd, if the library turns out to be busy. */
 	int (*prepare)(void *ctx, int memfd);
-	void *ctx;
+	/* Called several times a second while a thread is looked for, which can take seconds; may be NULL. */
+	void (*tick)(void *tick_ctx);
+	void *ctx, *tick_ctx;
 };
 struct inject_result {
 	int memfd;		/* of the ring, the caller's; -1: none */

@@ -31,6 +31,7 @@ struct inject_visit {		/* what a thread is sent to do */
 	enum inject_what what;
 	int library, ring;	/* LOAD: descriptors in the target; library -1: t->start is called */
 	uint64_t frame;		/* where the code notes things, on the thread's stack */
+	const struct inject_opts *opts;
 	char why[96];		/* why a thread may not do it, "" if that is not known */
 };
 struct inject_call {		/* the system call that a thread is in */

@@ -23,8 +23,9 @@ static int load(const struct seccomp_call *c, uint32_t offset, uint32_t *ret)
 		*ret = c->nr;
 	else if (offset == offsetof(struct seccomp_data, arch))
 		*ret = seccomp_arch;
-	else if (offset < offsetof(struct seccomp_data, args) || offset % 4 || arg > 5 || !(c->known & 1u << arg))
-		return -EINVAL;		/* of what is not known, or where the call is made */
+	else if (offset < offsetof(struct seccomp_data, args) || offset % 4 || arg > 5 ||
+		 !(c->known & 1u << arg))
+		return -EINVAL; /* of what is not known, or where the call is made */
 	else
 		*ret = c->args[arg] >> (offset % 8 ? 32 : 0);
 	return 0;
@@ -33,20 +34,38 @@ static int load(const struct seccomp_call *c, uint32_t offset, uint32_t *ret)
 static int compute(uint16_t op, uint32_t *a, uint32_t b)
 {
 	switch (op) {
-	case BPF_ADD: *a += b; return 0;
-	case BPF_SUB: *a -= b; return 0;
-	case BPF_MUL: *a *= b; return 0;
+	case BPF_ADD:
+		*a += b;
+		return 0;
+	case BPF_SUB:
+		*a -= b;
+		return 0;
+	case BPF_MUL:
+		*a *= b;
+		return 0;
 	case BPF_DIV:
 		if (!b)
 			return -EINVAL;
 		*a /= b;
 		return 0;
-	case BPF_AND: *a &= b; return 0;
-	case BPF_OR: *a |= b; return 0;
-	case BPF_XOR: *a ^= b; return 0;
-	case BPF_LSH: *a = b < 32 ? *a << b : 0; return 0;
-	case BPF_RSH: *a = b < 32 ? *a >> b : 0; return 0;
-	case BPF_NEG: *a = -*a; return 0;
+	case BPF_AND:
+		*a &= b;
+		return 0;
+	case BPF_OR:
+		*a |= b;
+		return 0;
+	case BPF_XOR:
+		*a ^= b;
+		return 0;
+	case BPF_LSH:
+		*a = b < 32 ? *a << b : 0;
+		return 0;
+	case BPF_RSH:
+		*a = b < 32 ? *a >> b : 0;
+		return 0;
+	case BPF_NEG:
+		*a = -*a;
+		return 0;
 	}
 	return -EINVAL;
 }
@@ -54,16 +73,25 @@ static int compute(uint16_t op, uint32_t *a, uint32_t b)
 static int test(uint16_t op, uint32_t a, uint32_t b, bool *ret)
 {
 	switch (op) {
-	case BPF_JEQ: *ret = a == b; return 0;
-	case BPF_JGT: *ret = a > b; return 0;
-	case BPF_JGE: *ret = a >= b; return 0;
-	case BPF_JSET: *ret = a & b; return 0;
+	case BPF_JEQ:
+		*ret = a == b;
+		return 0;
+	case BPF_JGT:
+		*ret = a > b;
+		return 0;
+	case BPF_JGE:
+		*ret = a >= b;
+		return 0;
+	case BPF_JSET:
+		*ret = a & b;
+		return 0;
 	}
 	return -EINVAL;
 }
 
 /* Jumps go forward only, so it ends. */
-int seccomp_run(const struct sock_filter *filter, size_t n, const struct seccomp_call *call, uint32_t *ret)
+int seccomp_run(const struct sock_filter *filter, size_t n, const struct seccomp_call *call,
+		uint32_t *ret)
 {
 	uint32_t a = 0, x = 0, cells[CELLS] = { 0 };
 
@@ -74,17 +102,40 @@ int seccomp_run(const struct sock_filter *filter, size_t n, const struct seccomp
 		int err = 0;
 
 		switch (f->code) {
-		case BPF_LD | BPF_W | BPF_ABS: err = load(call, f->k, &a); break;
-		case BPF_LD | BPF_W | BPF_LEN: a = sizeof(struct seccomp_data); break;
-		case BPF_LDX | BPF_W | BPF_LEN: x = sizeof(struct seccomp_data); break;
-		case BPF_LD | BPF_IMM: a = f->k; break;
-		case BPF_LDX | BPF_IMM: x = f->k; break;
-		case BPF_MISC | BPF_TAX: x = a; break;
-		case BPF_MISC | BPF_TXA: a = x; break;
-		case BPF_RET | BPF_K: *ret = f->k; return 0;
-		case BPF_RET | BPF_A: *ret = a; return 0;
-		case BPF_JMP | BPF_JA: at += f->k; break;
-		case BPF_LD | BPF_MEM: case BPF_LDX | BPF_MEM: case BPF_ST: case BPF_STX:
+		case BPF_LD | BPF_W | BPF_ABS:
+			err = load(call, f->k, &a);
+			break;
+		case BPF_LD | BPF_W | BPF_LEN:
+			a = sizeof(struct seccomp_data);
+			break;
+		case BPF_LDX | BPF_W | BPF_LEN:
+			x = sizeof(struct seccomp_data);
+			break;
+		case BPF_LD | BPF_IMM:
+			a = f->k;
+			break;
+		case BPF_LDX | BPF_IMM:
+			x = f->k;
+			break;
+		case BPF_MISC | BPF_TAX:
+			x = a;
+			break;
+		case BPF_MISC | BPF_TXA:
+			a = x;
+			break;
+		case BPF_RET | BPF_K:
+			*ret = f->k;
+			return 0;
+		case BPF_RET | BPF_A:
+			*ret = a;
+			return 0;
+		case BPF_JMP | BPF_JA:
+			at += f->k;
+			break;
+		case BPF_LD | BPF_MEM:
+		case BPF_LDX | BPF_MEM:
+		case BPF_ST:
+		case BPF_STX:
 			if (f->k >= CELLS)
 				return -EINVAL;
 			if (BPF_CLASS(f->code) == BPF_LD)

@@ -53,7 +53,7 @@ static void feed_one(struct source *s, struct model *m)
 	static _Alignas(8) uint8_t rec[4096];
 	static const uint16_t often[] = { TL_STEP, TL_STEP, TL_STEP, TL_CHUNK, TL_CHUNK };
 	uint8_t pick = next(s);
-	const struct event_kind *k = event_kind(pick < 128 ? often[pick % 5] : pick % 33);
+	const struct event_kind *k = event_kind(pick < 128 ? often[pick % 5] : pick % 36);
 	struct tl_hdr *h = (struct tl_hdr *)rec;
 	struct tl_step *step = (struct tl_step *)rec;
 

@@ -64,6 +64,7 @@ int main(int argc, char **argv)
 	int pid = argc > 3 ? atoi(argv[1]) : 0, cycles = argc > 3 ? atoi(argv[3]) : 0, err = 0, left = 0, n = 0;
 	uint32_t level = argc > 5 ? atoi(argv[4]) : 0, ms = argc > 5 ? atoi(argv[5]) : 0;
 	uint64_t total_ns = 0, longest_ns = 0;
+	const struct gpu_attach_opts opts = { .library = argc > 2 ? argv[2] : NULL };
 	struct gpu_entry entry = { 0 };
 	struct seen s = { 0 };
 
@@ -73,7 +74,7 @@ int main(int argc, char **argv)
 		struct gpu *g;
 		uint64_t until;
 
-		err = gpu__attach(pid, argv[2], &g, &entry);
+		err = gpu__attach(pid, &opts, &g, &entry);
 		if (err)
 			break;
 		total_ns += entry.stopped_ns;

@@ -4,13 +4,14 @@
 #define TL_FAKE_BLAME_H
 
 #include "fake_view.h"
-#include "model/blame.h"
+#include "model/blame_how.h"
 
 enum { FAKE_MAX_GAPS = 400 };
 struct blame {
 	struct gap gaps[FAKE_MAX_GAPS];	/* token 0: TTFTs */
 	size_t n;
 	uint32_t n_learnt;
+	struct hows hows;
 	uint32_t n_rounds;	/* gaps come again so often, and then others are the culprits; 0: once */
 };
 static struct blame fake_blame;
@@ -20,6 +21,7 @@ static inline void fake_blame_clear(void)
 	fake_blame.n = 0;
 	fake_blame.n_learnt = 100;
 	fake_blame.n_rounds = 0;
+	fake_blame.hows.n = 0;
 }
 
 /* A gap of a request (index) that ends with this token; its parts follow. */
@@ -91,6 +93,21 @@ int blame__gaps(struct blame *b, uint32_t request, gap_fn each, void *ctx)
 	return err;
 }
 
+int blame__odd_gaps(struct blame *b, uint32_t request, gap_fn each, void *ctx, int *ret_side)
+{
+	int err = 0;
+
+	*ret_side = -1;
+	for (size_t i = 0; i < b->n && !err; i++) {
+		if (b->gaps[i].request != request || !b->gaps[i].token)
+			continue;
+		*ret_side = b->gaps[i].side;
+		if (gap_is_odd(&b->gaps[i]))
+			err = each(ctx, &b->gaps[i]);
+	}
+	return err;
+}
+
 bool blame__ttft(struct blame *b, uint32_t request, struct gap *ret)
 {
 	for (size_t i = 0; i < b->n; i++)
@@ -104,6 +121,13 @@ bool blame__ttft(struct blame *b, uint32_t request, struct gap *ret)
 bool gap_is_odd(const struct gap *g)
 {
 	return g->usual_ns && g->t1_ns - g->t0_ns > g->usual_ns + g->usual_ns / 10;
+}
+
+int blame__how(struct blame *b, const struct blame_sum *s, struct hows *ret)
+{
+	(void)s;
+	*ret = b->hows;
+	return 0;
 }
 
 uint32_t blame__n_learnt(const struct blame *b)

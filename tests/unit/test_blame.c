@@ -309,6 +309,73 @@ static void test_blame__parts_always_add_up(void **state)
 	assert_true(n_gaps > 50000 && n_ttfts > 300);
 }
 
+struct odd_ones {
+	const struct told *t;
+	size_t at, n;
+};
+
+/* The next of all gaps that is odd. */
+static int check_odd(void *ctx, const struct gap *g)
+{
+	struct odd_ones *o = ctx;
+
+	while (o->at < o->t->n && !gap_is_odd(&o->t->gaps[o->at]))
+		o->at++;
+	assert_true(o->at < o->t->n);
+	assert_int_equal(g->token, o->t->gaps[o->at].token);
+	assert_int_equal(g->t0_ns, o->t->gaps[o->at].t0_ns);
+	assert_int_equal(g->n_parts, o->t->gaps[o->at].n_parts);
+	assert_memory_equal(g->parts, o->t->gaps[o->at].parts, g->n_parts * sizeof(g->parts[0]));
+	o->at++;
+	o->n++;
+	return 0;
+}
+
+static int count_odd(void *ctx, const struct gap *g)
+{
+	assert_true(gap_is_odd(g));
+	++*(size_t *)ctx;
+	return 0;
+}
+
+/* Walked over before or not, in part or whole: the same gaps. */
+static void test_blame__odd_gaps_alone(void **state)
+{
+	struct told *t = *state;
+	size_t n_odd = 0, n_all = 0;
+
+	for (uint32_t seed = 1; seed <= 60; seed++) {
+		random_model(t->f, seed);
+		assert_int_equal(blame__new(&t->f->v, &t->b), 0);
+		for (uint32_t i = 0; i < t->f->v.n_requests; i++) {
+			struct odd_ones o = { .t = t };
+			size_t n = 0, n_first = 0;
+			int side, first_side;
+
+			if (i % 3 == 1)
+				assert_int_equal(blame__odd_gaps(t->b, i, count_odd, &n_first, &first_side), 0);
+			explain(t, i);
+			for (size_t k = 0; k < t->n; k++)
+				n += gap_is_odd(&t->gaps[k]);
+			assert_int_equal(blame__odd_gaps(t->b, i, check_odd, &o, &side), 0);
+			assert_int_equal(o.n, n);
+			assert_int_equal(side, t->n ? t->gaps[0].side : -1);
+			if (i % 3 == 1) {
+				assert_int_equal(n_first, n);
+				assert_int_equal(first_side, side);
+			}
+			n_odd += n;
+			n_all += t->n;
+		}
+		blame__free(t->b);
+		t->b = NULL;
+		fake__free(t->f);
+		t->f = fake__new();
+		t->f->v.evidence = &t->evidence;
+	}
+	assert_true(n_odd > 100 && n_odd < n_all);
+}
+
 static int stop(void *ctx, const struct gap *g)
 {
 	(void)g;
@@ -324,6 +391,8 @@ static void test_blame__walk_ends_when_told(void **state)
 	assert_int_equal(blame__new(&t->f->v, &t->b), 0);
 	assert_int_equal(blame__gaps(t->b, 0, stop, &n), -EINTR);
 	assert_int_equal(n, 3);
+	explain(t, 0);		/* and the next one is whole */
+	assert_true(t->n > 3);
 }
 
 static int ignore(void *ctx, const struct gap *g)
@@ -372,7 +441,7 @@ int main(void)
 		T(test_blame__hole_and_long_step), T(test_blame__left_out), T(test_blame__turns),
 		T(test_blame__no_blame_where_events_were_lost),
 		T(test_blame__too_little_to_learn_from), T(test_blame__more_culprits_than_room),
-		T(test_blame__parts_always_add_up), T(test_blame__walk_ends_when_told),
+		T(test_blame__parts_always_add_up), T(test_blame__odd_gaps_alone), T(test_blame__walk_ends_when_told),
 		T(test_blame__out_of_memory),
 	};
 

@@ -93,6 +93,27 @@ static void test_blame__written_many_at_once(void **state)
 	assert_int_equal(t->gaps[11].n_parts, 0);	/* no time at all */
 }
 
+/* Nothing in a short recording leaves undisturbed: what is held teaches nothing, so it is no usual delivery. */
+static void test_blame__a_hold_is_not_usual(void **state)
+{
+	struct told *t = *state;
+	const struct gap *g;
+
+	answer(t->f, 0);
+	for (int i = 0; i < 30; i++) {
+		fake_step(t->f, 20 + 25 * i, 45 + 25 * i);
+		fake_member(t->f, 0, i ? 'd' : 'P', i ? 1 : 16);
+		write_at(t->f, 0, 46 + 25 * (i / 10 * 10 + 9));
+	}
+	g = ttft(t, 0);
+	assert_int_equal(of(g, MECH_OWN_DELIVERY), MS(1));
+	assert_int_equal(of(g, MECH_APP_BUFFER), MS(225));
+	explain(t, 0);
+	assert_int_equal(t->n, 29);
+	assert_int_equal(of(&t->gaps[9], MECH_APP_BUFFER), MS(225));
+	assert_int_equal(of(&t->gaps[9], MECH_OWN_DECODE) + of(&t->gaps[9], MECH_OWN_DELIVERY), MS(25));
+}
+
 /* ---- other kinds of answers ---- */
 
 static void test_blame__not_streamed(void **state)
@@ -382,6 +403,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_blame__usual_delivery_is_no_gap), T(test_blame__late_write),
 		T(test_blame__served_one_after_the_other), T(test_blame__written_many_at_once),
+		T(test_blame__a_hold_is_not_usual),
 		T(test_blame__not_streamed), T(test_blame__parallel_answers),
 		T(test_blame__nobody_slows_himself),
 		T(test_blame__stream_without_steps), T(test_blame__tokens_of_drafts),

@@ -332,6 +332,63 @@ static void test_clues_gpu__neighbour_takes_no_idle_time(void **state)
 	assert_int_equal(step_clues(f, 10, 10).n, 0);
 }
 
+/* Two devices; who has no records is judged by those that its server is known to use, once one is known. */
+static void slow_device_2(struct feed *f, uint32_t by_tgid)
+{
+	struct tl_gpu_state e = state_of(900, 2000, FULL_MHZ, 0);
+
+	feed_step(f, 1000, 1020, 1, 0);
+	FEED(f, e);
+	e.device = 1;
+	FEED(f, e);
+	e = state_of(0, 900, CAPPED_MHZ, 0);
+	e.by_tgid = by_tgid;
+	FEED(f, e);
+	e = state_of(500, 1500, CAPPED_MHZ, TL_GPU_POWER);
+	e.device = 2;
+	FEED(f, e);
+	e = state_of(1500, 9000, FULL_MHZ, 0);
+	e.device = 2;
+	FEED(f, e);
+	feed_done(f);
+}
+
+static void test_clues_gpu__only_its_devices(void **state)
+{
+	struct feed *f = *state;
+	struct clue_list l;
+
+	slow_device_2(f, FEED_CORE);	/* seen on device 0 */
+	l = step_clues(f, 0, 10);
+	assert_int_equal(l.n, 0);
+	assert_false(clues__step_is_odd(f->c, 0));
+}
+
+static void test_clues_gpu__any_device_if_none_is_known(void **state)
+{
+	struct feed *f = *state;
+	struct clue_list l;
+
+	slow_device_2(f, 4242);
+	l = step_clues(f, 0, 10);
+	assert_int_equal(l.n, 1);
+	assert_int_equal(l.v[0].who.id, 2);
+}
+
+/* Its own worker is no neighbour. */
+static void test_clues_gpu__its_own_process_is_no_neighbour(void **state)
+{
+	struct feed *f = *state;
+	struct tl_gpu_state e = state_of(900, 2000, FULL_MHZ, TL_GPU_NEIGHBOUR);
+
+	e.by_tgid = FEED_CORE;
+	FEED(f, e);
+	feed_step(f, 1000, 1020, 1, 0);
+	feed_done(f);
+	struct clue_list l = step_clues(f, 0, 10);
+	assert_int_equal(l.n, 0);
+}
+
 static void test_clues_gpu__cold(void **state)
 {
 	struct feed *f = *state;
@@ -430,7 +487,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(graph_miss), T(graph_miss_inferred), T(padding), T(padding_for_free), T(late_rank),
 		T(late_rank_by_its_wait), T(communication), T(missing_rank), T(neighbour), T(clock),
-		T(clock_then_neighbour), T(neighbour_takes_no_idle_time), T(cold), T(no_sign), T(host_keeps_device_idle), T(copies),
+		T(clock_then_neighbour), T(neighbour_takes_no_idle_time), T(only_its_devices),
+		T(any_device_if_none_is_known), T(its_own_process_is_no_neighbour), T(cold), T(no_sign), T(host_keeps_device_idle), T(copies),
 		T(survives_oom),
 	};
 

@@ -12,13 +12,13 @@
 struct server {
 	struct governor g;
 	uint64_t now, gap_ns, window_end, next_gap;
-	uint64_t own_ppm, own_now_ppm;	/* of the time in a window; whether or not one is open */
-	uint32_t slower_pct;	/* gaps in windows */
+	uint64_t own_ppm, own_now_ppm; /* of the time in a window; whether or not one is open */
+	uint32_t slower_pct; /* gaps in windows */
 	uint32_t records_per_look, dropped_per_look;
 	uint64_t free_bytes;
-	bool idle, refused, deaf;	/* deaf: windows do not open */
+	bool idle, refused, deaf; /* deaf: windows do not open */
 	enum tl_gpu_trouble trouble;
-	uint32_t noise;		/* percent of each gap, up or down */
+	uint32_t noise; /* percent of each gap, up or down */
 	/* what came of it */
 	uint64_t open_ns, n_opened;
 	uint32_t n_changes, window_ms;
@@ -63,7 +63,9 @@ static void run_for(struct server *s, uint64_t ns, bool until_change)
 	uint32_t n = s->n_changes;
 
 	while (s->now < end && (!until_change || s->n_changes == n)) {
-		struct governor_look l = { .refused = s->refused, .trouble = s->trouble, .busy = !s->idle,
+		struct governor_look l = { .refused = s->refused,
+					   .trouble = s->trouble,
+					   .busy = !s->idle,
 					   .free_bytes = s->free_bytes };
 		struct governor_order o;
 		bool open = is_open(s);
@@ -71,7 +73,8 @@ static void run_for(struct server *s, uint64_t ns, bool until_change)
 		for (; !s->idle && s->next_gap < s->now + 100 * MS;) {
 			uint64_t gap = s->gap_ns + (open ? s->gap_ns * s->slower_pct / 100 : 0);
 
-			gap += gap * s->noise / 100 * ((s->next_gap / 7) % 3) - gap * s->noise / 100;
+			gap += gap * s->noise / 100 * ((s->next_gap / 7) % 3) -
+			       gap * s->noise / 100;
 			governor__gap(&s->g, s->next_gap, s->next_gap + gap);
 			s->next_gap += gap;
 		}
@@ -101,9 +104,11 @@ static uint64_t duty(struct server *s, uint64_t ns)
 
 static void test_windows_keep_the_budget(void **state)
 {
-	static const struct { uint64_t own_ppm, at_least, at_most; } rows[] = {
-		{ 0, 600, 700 },	/* pauses of a second, whatever they cost */
-		{ 20000, 400, 500 },	/* 2 % in windows, 1 % allowed */
+	static const struct {
+		uint64_t own_ppm, at_least, at_most;
+	} rows[] = {
+		{ 0, 600, 700 }, /* pauses of a second, whatever they cost */
+		{ 20000, 400, 500 }, /* 2 % in windows, 1 % allowed */
 		{ 50000, 170, 210 },
 		{ 200000, 40, 60 },
 	};
@@ -141,7 +146,7 @@ static void test_windows_are_rare_while_clients_are_not_heard(void **state)
 
 	(void)state;
 	init(&s, TL_GPU_KERNELS, 0);
-	s.next_gap = UINT64_MAX;		/* no chunks */
+	s.next_gap = UINT64_MAX; /* no chunks */
 	assert_in_range(duty(&s, 600 * S), 200, 260);
 	assert_int_equal(governor__drift_ppm(&s.g, s.now), -1);
 }
@@ -180,11 +185,13 @@ static void test_too_dear_by_what_clients_see(void **state)
 	s.slower_pct = 64;
 	run_for(&s, 60 * S, true);
 	assert_int_equal(s.n_changes, 1);
-	assert_int_equal(s.n_opened, 1);	/* once is enough */
+	assert_int_equal(s.n_opened, 1); /* once is enough */
 	assert_int_equal(s.last.level, TL_GPU_GRAPH);
 	assert_int_equal(s.last.trouble, TL_GPU_BUDGET);
-	assert_string_equal(s.last.why, "kernels -> graph: it costs 63.5 % of the server's speed while it lasts, "
-			    "allowed is 1.0 %");
+	assert_string_equal(
+		s.last.why,
+		"kernels -> graph: it costs 63.5 % of the server's speed while it lasts, "
+		"allowed is 1.0 %");
 }
 
 static void test_too_dear_by_its_own_time_ends_the_window_at_once(void **state)
@@ -209,7 +216,7 @@ static void test_graphs_are_recorded_all_the_time(void **state)
 	s.own_ppm = 5000;
 	run_for(&s, 3 * S, false);
 	assert_in_range(duty(&s, 3000 * S), 999, 1000);
-	assert_in_range(s.n_opened, 5, 7);	/* each lasts ten minutes */
+	assert_in_range(s.n_opened, 5, 7); /* each lasts ten minutes */
 	assert_int_equal(s.n_changes, 0);
 }
 
@@ -254,7 +261,8 @@ static void test_up_again_not_more_than_once_a_minute(void **state)
 			assert_true(s.changed_ns - last >= wait);
 			wait = wait < 960 * S ? 2 * wait : wait;
 			assert_int_equal(s.last.trouble, TL_GPU_FINE);
-			assert_non_null(strstr(s.last.why, "launches -> graph: tried again after "));
+			assert_non_null(
+				strstr(s.last.why, "launches -> graph: tried again after "));
 		} else {
 			downs++;
 		}
@@ -269,7 +277,7 @@ static void test_lost_records(void **state)
 
 	(void)state;
 	init(&s, TL_GPU_KERNELS, 0);
-	s.dropped_per_look = 10;		/* one in a hundred */
+	s.dropped_per_look = 10; /* one in a hundred */
 	run_for(&s, 60 * S, false);
 	assert_int_equal(s.n_changes, 0);
 	s.dropped_per_look = 100;
@@ -287,13 +295,14 @@ static void test_device_memory(void **state)
 	init(&s, TL_GPU_KERNELS, 0);
 	s.free_bytes = 4ull << 30;
 	run_for(&s, 10 * S, false);
-	s.free_bytes = 3ull << 30;		/* much is left */
+	s.free_bytes = 3ull << 30; /* much is left */
 	run_for(&s, 10 * S, false);
 	assert_int_equal(s.n_changes, 0);
 	s.free_bytes = 1ull << 30;
 	run_for(&s, 10 * S, true);
 	assert_int_equal(s.last.level, TL_GPU_GRAPH);
-	assert_string_equal(s.last.why, "kernels -> graph: free device memory fell by 3072 MB to 1024 MB");
+	assert_string_equal(s.last.why,
+			    "kernels -> graph: free device memory fell by 3072 MB to 1024 MB");
 }
 
 static void test_many_kernels(void **state)
@@ -305,10 +314,12 @@ static void test_many_kernels(void **state)
 	s.records_per_look = 100000;
 	run_for(&s, 3600 * S, true);
 	assert_int_equal(s.last.level, TL_GPU_GRAPH);
-	assert_string_equal(s.last.why, "kernels -> graph: 20 million kernels were recorded, and CUPTI may keep device "
-			    "memory of each");
+	assert_string_equal(
+		s.last.why,
+		"kernels -> graph: 20 million kernels were recorded, and CUPTI may keep device "
+		"memory of each");
 	run_for(&s, 3600 * S, false);
-	assert_int_equal(s.n_changes, 1);		/* it is not tried again */
+	assert_int_equal(s.n_changes, 1); /* it is not tried again */
 	init(&s, TL_GPU_KERNELS, 1000000);
 	s.records_per_look = 1000000;
 	run_for(&s, 60 * S, false);
@@ -317,7 +328,11 @@ static void test_many_kernels(void **state)
 
 static void test_refused(void **state)
 {
-	static const struct { enum tl_gpu_trouble trouble; bool for_good; const char *why; } rows[] = {
+	static const struct {
+		enum tl_gpu_trouble trouble;
+		bool for_good;
+		const char *why;
+	} rows[] = {
 		{ TL_GPU_BROKEN, true, "kernels -> launches: launches gave no records" },
 		{ TL_GPU_BAD_STAMPS, true, "kernels -> launches: impossible times" },
 		{ TL_GPU_FINE, true, "kernels -> launches: no records can be had" },
@@ -336,9 +351,10 @@ static void test_refused(void **state)
 		s.window_end = 0;
 		run_for(&s, S, true);
 		assert_int_equal(s.last.level, TL_GPU_LAUNCHES);
-		assert_int_equal(s.last.trouble, rows[i].trouble <= TL_GPU_BUDGET ? rows[i].trouble : TL_GPU_FINE);
+		assert_int_equal(s.last.trouble,
+				 rows[i].trouble <= TL_GPU_BUDGET ? rows[i].trouble : TL_GPU_FINE);
 		assert_string_equal(s.last.why, rows[i].why);
-		s.refused = false;		/* the other one has gone */
+		s.refused = false; /* the other one has gone */
 		s.trouble = TL_GPU_FINE;
 		run_for(&s, 600 * S, false);
 		assert_int_equal(s.g.level, rows[i].for_good ? TL_GPU_LAUNCHES : TL_GPU_KERNELS);
@@ -384,7 +400,7 @@ static void test_a_window_between_two_looks(void **state)
 	governor__look(&g, &l, &order);
 	assert_int_equal(order.what, GOVERNOR_OPEN);
 	l.now_ns += 100 * MS;
-	l.records = 200000;		/* it was full at once */
+	l.records = 200000; /* it was full at once */
 	governor__look(&g, &l, &order);
 	l.now_ns += 100 * MS;
 	l.records = 0;

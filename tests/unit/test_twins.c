@@ -24,15 +24,19 @@ static int on_event(void *ctx, const struct tl_hdr *ev)
 	return 0;
 }
 
-static struct tl_gpu_launch launch(uint32_t tid, uint16_t call, uint64_t ts_ns, uint64_t dur_ns, uint32_t n)
+static struct tl_gpu_launch launch(uint32_t tid, uint16_t call, uint64_t ts_ns, uint64_t dur_ns,
+				   uint32_t n)
 {
 	return (struct tl_gpu_launch){
 		.hdr = { sizeof(struct tl_gpu_launch), TL_GPU_LAUNCH, 0, 100, tid, ts_ns },
-		.dur_ns = dur_ns, .n = n, .call = call,
+		.dur_ns = dur_ns,
+		.n = n,
+		.call = call,
 	};
 }
 
-static void saw(struct twins *t, uint32_t tid, uint16_t call, uint64_t ts_ns, uint64_t dur_ns, uint32_t n)
+static void saw(struct twins *t, uint32_t tid, uint16_t call, uint64_t ts_ns, uint64_t dur_ns,
+		uint32_t n)
 {
 	struct tl_gpu_launch l = launch(tid, call, ts_ns, dur_ns, n);
 
@@ -84,18 +88,18 @@ static void test_what_only_a_probe_saw_is_said(void **state)
 	struct said s;
 
 	(void)state;
-	saw(t, 1, TL_CALL_KERNEL, 10 * US, 0, 1);	/* before the window */
+	saw(t, 1, TL_CALL_KERNEL, 10 * US, 0, 1); /* before the window */
 	saw(t, 1, TL_CALL_KERNEL, 20 * US, 0, 1);
 	told(t, 1, TL_CALL_KERNEL, 20 * US + 400);
-	saw(t, 1, TL_CALL_COPY, 25 * US, 1 * US, 1);	/* CUPTI was not asked for it */
-	saw(t, 1, TL_CALL_KERNEL, 30 * US, 0, 1);	/* behind it */
+	saw(t, 1, TL_CALL_COPY, 25 * US, 1 * US, 1); /* CUPTI was not asked for it */
+	saw(t, 1, TL_CALL_KERNEL, 30 * US, 0, 1); /* behind it */
 	saw(t, 1, TL_CALL_KERNEL, 40 * US, 0, 1);
 	s = say(t, 100 * US);
 	assert_int_equal(s.n, 3);
 	assert_int_equal(s.v[0].hdr.ts_ns, 10 * US);
 	assert_int_equal(s.v[1].hdr.ts_ns, 25 * US);
 	assert_int_equal(s.v[2].hdr.ts_ns, 30 * US);
-	s = end(t);		/* of the last it was not known */
+	s = end(t); /* of the last it was not known */
 	assert_int_equal(s.n, 1);
 	assert_int_equal(s.v[0].hdr.ts_ns, 40 * US);
 }
@@ -107,7 +111,7 @@ static void test_a_call_that_is_under_way_is_waited_for(void **state)
 	(void)state;
 	saw(t, 1, TL_CALL_GRAPH, 10 * US, 0, 1);
 	assert_int_equal(say(t, S).n, 0);
-	told(t, 1, TL_CALL_GRAPH, 11 * US);		/* it took a second to return */
+	told(t, 1, TL_CALL_GRAPH, 11 * US); /* it took a second to return */
 	assert_int_equal(say(t, S + 10 * US).n, 0);
 	assert_int_equal(end(t).n, 0);
 }
@@ -148,7 +152,7 @@ static void test_cupti_comes_first(void **state)
 
 	(void)state;
 	told(t, 1, TL_CALL_COPY, 11 * US);
-	assert_int_equal(say(t, 5 * US).n, 0);		/* read by a clock from before */
+	assert_int_equal(say(t, 5 * US).n, 0); /* read by a clock from before */
 	saw(t, 1, TL_CALL_COPY, 10 * US, 30 * US, 1);
 	assert_int_equal(say(t, 100 * US).n, 0);
 	assert_int_equal(end(t).n, 0);
@@ -192,7 +196,12 @@ static void test_survives_oom(void **state)
 	struct twins *t = NULL;
 
 	(void)state;
-	OOM_LOOP({ t = twins__new(); if (!t || twins__saw(t, &l) || twins__told(t, &l)) twins__free(t); });
+	OOM_LOOP({
+		t = twins__new();
+		if (!t || twins__saw(t, &l) || twins__told(t, &l))
+			twins__free(t);
+	})
+		;
 	assert_non_null(t);
 	assert_int_equal(end(t).n, 0);
 	twins__free(NULL);
@@ -217,7 +226,8 @@ static void test_random(void **state)
 			cupti = seed >> 35 & 1;
 			expected += probe && !cupti;
 			if (probe)
-				saw(t, 1 + i % 3, TL_CALL_KERNEL, ts, seed >> 37 & 1 ? 5 * US : 0, 1);
+				saw(t, 1 + i % 3, TL_CALL_KERNEL, ts, seed >> 37 & 1 ? 5 * US : 0,
+				    1);
 			if (cupti && probe)
 				told(t, 1 + i % 3, TL_CALL_KERNEL, ts + 300);
 			if (i % 8 == 7)

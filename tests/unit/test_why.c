@@ -429,6 +429,55 @@ static void test_why__a_prefill_of_others_is_not_its_own(void **state)
 	free(text);
 }
 
+/* Two answers to one request: they are not each other's stranger. */
+static void test_why__another_answer_of_its_own(void **state)
+{
+	struct fake *f = *state;
+	struct rec_request *r = fake_request(f, 5);
+	uint32_t a = fake_seq(f, r, 0), b = fake_seq(f, r, 1);
+	char *text;
+
+	fake_point(r, P_REQ_LAST_BYTE, 6);
+	fake_step(f, 10, 20);
+	fake_member(f, a, 'P', 64);
+	fake_member(f, b, 'P', 64);
+	for (int i = 0; i < 4; i++) {
+		fake_step(f, 20 + 10 * i, 30 + 10 * i);
+		fake_member(f, a, 'd', 1);
+		fake_member(f, b, 'd', 1);
+	}
+	fake_done(f, r, 61);
+	text = why(f, 0);
+	assert_has(text, "prefill 64 tok, 10.0 ms, with prefill of its other answer (64 tok)");
+	assert_has(text, "4 decode steps x 10.0 ms, with decode of its other answer");
+	assert_null(strstr(text, "of r1"));
+	free(text);
+}
+
+/* It waited in a socket: the engine's clock begins when it was read. */
+static void test_why__what_the_engine_would_say(void **state)
+{
+	struct fake *f = *state;
+	struct rec_request *r = fake_request(f, 5);
+	uint32_t q = fake_seq(f, r, 0);
+	char *text;
+
+	fake_point(r, P_REQ_LAST_BYTE, 385);
+	fake_step(f, 400, 430);
+	fake_member(f, q, 'P', 64);
+	fake_point(r, P_FIRST_TOKEN_ENGINE, 430);
+	fake_done(f, r, 431);
+	f->engines[0].e.engine = TL_ENGINE_VLLM;
+	text = why(f, 0);
+	assert_has(text, "the engine's own TTFT would read 45.0 ms: it begins when the request is tokenized, 380 ms after "
+			 "its first byte had come");
+	free(text);
+	fake_point(r, P_REQ_LAST_BYTE, 6);	/* it waited for its turn: that is in it */
+	text = why(f, 0);
+	assert_null(strstr(text, "own TTFT"));
+	free(text);
+}
+
 static void test_why__a_wait_names_who_filled_it(void **state)
 {
 	struct fake *f = *state;
@@ -608,6 +657,8 @@ int main(void)
 		TEST(test_why__a_row_says_what_lies_between_its_steps),
 		TEST(test_why__says_when_it_began),
 		TEST(test_why__a_prefill_of_others_is_not_its_own),
+		TEST(test_why__another_answer_of_its_own),
+		TEST(test_why__what_the_engine_would_say),
 		TEST(test_why__a_wait_names_who_filled_it),
 		TEST(test_why__printed_parts_add_up),
 		TEST(test_why__long_stories_are_folded),
