@@ -416,15 +416,15 @@ static void test_cuda__endbr(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		BOTH_WAYS(test_cuda__every_call),
-		BOTH_WAYS(test_cuda__many_threads),
-		BOTH_WAYS(test_cuda__processes),
-		BOTH_WAYS(test_cuda__a_forked_child),
-		BOTH_WAYS(test_cuda__mapped_later_and_let_go),
-		BOTH_WAYS(test_cuda__deleted_file_of_another_namespace),
-		BOTH_WAYS(test_cuda__endbr),
+		cmocka_unit_test(test_cuda__every_call),
+		cmocka_unit_test(test_cuda__many_threads),
+		cmocka_unit_test(test_cuda__processes),
+		cmocka_unit_test(test_cuda__a_forked_child),
+		cmocka_unit_test(test_cuda__mapped_later_and_let_go),
+		cmocka_unit_test(test_cuda__deleted_file_of_another_namespace),
+		cmocka_unit_test(test_cuda__endbr),
 	};
 
 	diary = mmap(NULL, sizeof(*diary), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_both_ways(tests, ARRAY_SIZE(tests));
 }

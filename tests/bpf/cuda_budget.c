@@ -261,13 +261,13 @@ static void test_cuda__probed_anew_in_a_call(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		BOTH_WAYS(test_cuda__counted),
-		BOTH_WAYS(test_cuda__budget),
-		BOTH_WAYS(test_cuda__no_kernels),
-		BOTH_WAYS(test_cuda__losses_are_counted),
-		BOTH_WAYS(test_cuda__probed_anew_in_a_call),
+		cmocka_unit_test(test_cuda__counted),
+		cmocka_unit_test(test_cuda__budget),
+		cmocka_unit_test(test_cuda__no_kernels),
+		cmocka_unit_test(test_cuda__losses_are_counted),
+		cmocka_unit_test(test_cuda__probed_anew_in_a_call),
 	};
 
 	diary = mmap(NULL, sizeof(*diary), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_both_ways(tests, ARRAY_SIZE(tests));
 }

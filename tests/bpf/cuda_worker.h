@@ -49,13 +49,26 @@ static inline int one_at_a_time(void **state)
 {
 	(void)state;
 	one_by_one = true;
-	if (bpf_uprobe_has_multi())
-		return 0;
-	skip();			/* here that is the other way, too */
-	return -1;
+	return 0;
 }
 
-#define BOTH_WAYS(test) { #test, test, all_at_once, NULL, NULL }, { #test ", one by one", test, one_at_a_time, NULL, NULL }
+static inline int run_both_ways(const struct CMUnitTest *tests, size_t n)
+{
+	struct CMUnitTest *all = calloc(2 * n, sizeof(*all));
+	char (*names)[96] = calloc(n, sizeof(*names));
+	bool is_one_way = !bpf_uprobe_has_multi();
+
+	if (!all || !names)
+		return 1;
+	for (size_t i = 0; i < n; i++) {
+		all[i] = all[n + i] = tests[i];
+		snprintf(names[i], sizeof(names[i]), "%s, one by one", tests[i].name);
+		all[n + i].name = names[i];
+		all[i].setup_func = all_at_once;
+		all[n + i].setup_func = one_at_a_time;
+	}
+	return _cmocka_run_group_tests("tests", all, is_one_way ? n : 2 * n, NULL, NULL);
+}
 
 static inline struct cuda *open_cuda(struct capture *c, const struct cuda_opts *opts)
 {
