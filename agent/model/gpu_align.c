@@ -9,21 +9,24 @@
  * Engines run ahead: they launch step k + 1 before they tell the outputs of step k, and hosts may be slow: times alone
  * mislead. Both sides come in the same order, one burst per step, and how long the wire lags behind the device
  * changes little from step to step. What is missing on either side makes that jump, and is skipped at a price. Of all
- * pairings the one with the least price is taken, where no step ends on the wire before it did on the device.
+ * pairings the one with the least price is taken, where no step ends on the wire before it did on the device, and no
+ * launch comes before the outputs of the step before the last are told.
  */
 enum {
 	CHOICES = 6,		/* steps that are tried for a burst */
 	BACK = 3,		/* bursts without a step, in a row ... */
 	MAX_BACK = 256,		/* ... and if it cannot be otherwise */
 	SLACK_NS = 100000,	/* of the clocks, and of a wire that is seen where it is written */
-	PAUSE_STEPS = 3,	/* without a launch are a pause */
+	AHEAD_NS = 1000000,	/* outputs may be sent by another thread, meanwhile */
+	PAUSE_STEPS = 8,	/* without a launch are a pause */
 	MAX_SKIPS = 2,		/* what is longer is a pause, and no dearer */
 };
 #define NO_COST UINT64_MAX
 
 struct choice {
 	uint64_t cost;
-	int64_t lag_ns;		/* of the step's end behind the burst's */
+	int64_t lag_ns;		/* of the step's end behind the burst's ... */
+	int64_t level_ns;	/* ... and as it was of those before, smoothed */
 	uint32_t ref;
 	int16_t from_burst;	/* so many bursts back; 0: the first */
 	int16_t from;		/* which of its choices */
@@ -34,11 +37,18 @@ struct aligner {
 	struct gpu_process *p;
 	struct choice (*at)[CHOICES];
 	uint64_t skip_ns;
+	bool ahead;
 };
 
-static uint64_t burst_end(const struct gpu_burst *b)
+/* When a burst was over, as well as it is known: the wire tells of its step then or later. */
+static uint64_t burst_end(const struct aligner *a, size_t i)
 {
-	return b->gpu1_ns ? b->gpu1_ns : b->launch1_ns;
+	const struct gpu_burst *b = &a->p->bursts.v[i];
+	uint64_t wait = gpu_wait_for(b, i + 1 < a->p->bursts.n ? b + 1 : NULL, a->ahead);
+
+	if (b->gpu1_ns && !b->no_kernels && !b->no_graphs)
+		return b->gpu1_ns;
+	return wait > b->launch1_ns ? wait : b->launch1_ns;
 }
 
 static size_t first_ref(const struct aligner *a, uint64_t t_ns)
@@ -56,31 +66,39 @@ static size_t first_ref(const struct aligner *a, uint64_t t_ns)
 	return lo;
 }
 
-static int64_t lag_of(const struct gpu_ref *r, const struct gpu_burst *b)
-{
-	return (int64_t)(r->end_ns - burst_end(b));
-}
-
 static uint64_t size_of(int64_t ns)
 {
 	return ns < 0 ? -(uint64_t)ns : (uint64_t)ns;
 }
 
-/* What a pairing costs by itself: on a device, where ends are compared with ends, what they are apart; on the wire
- * nothing, unless it would be too early. */
-static uint64_t own_cost(const struct aligner *a, const struct gpu_ref *r, int64_t lag)
+/*
+ * What a pairing costs by itself. On a device, where ends are compared with ends: what they are apart. On the wire
+ * nothing, unless it cannot be: the step would end before its burst, or the host would be more than one step ahead.
+ */
+static uint64_t own_cost(const struct aligner *a, uint32_t ref, size_t burst, int64_t lag)
 {
-	if (r->exact)
+	uint64_t launch = a->p->bursts.v[burst].launch0_ns;
+
+	if (a->refs[ref].exact)
 		return size_of(lag);
-	return lag < -SLACK_NS ? 8 * a->skip_ns : 0;
+	if (lag < -SLACK_NS)
+		return 8 * a->skip_ns;
+	return ref > 1 && launch + AHEAD_NS < a->refs[ref - 2].end_ns ? 4 * a->skip_ns : 0;
 }
 
-/* Behind a pause the lag may be another. */
-static bool is_pause(const struct aligner *a, size_t i, int back)
+static bool is_pause(const struct aligner *a, size_t i)
 {
-	const struct gpu_burst *b = &a->p->bursts.v[i];
+	return a->p->bursts.v[i].launch0_ns > burst_end(a, i - 1) + PAUSE_STEPS * 2 * a->skip_ns;
+}
 
-	return b->launch0_ns > burst_end(b - back) + PAUSE_STEPS * 2 * a->skip_ns;
+/* A lag that is odd once costs less than to leave out a burst and a step, one that stays odd more. Behind a pause it may
+ * be another: that costs less than to leave out anything. */
+static uint64_t lag_cost(const struct aligner *a, int64_t lag, int64_t level, bool pause)
+{
+	uint64_t off = size_of((int64_t)((uint64_t)lag - (uint64_t)level));
+	uint64_t most = pause ? a->skip_ns / 2 : a->skip_ns + a->skip_ns / 2;
+
+	return off < most ? off : most;
 }
 
 static uint64_t step_cost(const struct aligner *a, const struct choice *from, const struct choice *to, size_t i,
@@ -88,17 +106,26 @@ static uint64_t step_cost(const struct aligner *a, const struct choice *from, co
 {
 	uint64_t skips = to->ref - from->ref - 1, cost = from->cost + a->skip_ns * (back - 1);
 
-	if (!a->refs[to->ref].exact && !is_pause(a, i, back))
-		cost += size_of((int64_t)((uint64_t)to->lag_ns - (uint64_t)from->lag_ns));
+	if (!a->refs[to->ref].exact)
+		cost += lag_cost(a, to->lag_ns, from->level_ns, is_pause(a, i));
 	return cost + a->skip_ns * (skips < MAX_SKIPS ? skips : MAX_SKIPS);
+}
+
+/* What makes a step late comes and goes: the level falls at once, and rises slowly, but for the first one behind a pause. */
+static int64_t new_level(const struct aligner *a, const struct choice *from, int64_t lag, size_t i)
+{
+	int64_t off = (int64_t)((uint64_t)lag - (uint64_t)from->level_ns), most = a->skip_ns / 4;
+
+	return is_pause(a, i) || off < 0 ? lag : from->level_ns + (off > most ? most : off);
 }
 
 /* The cheapest way to come to this choice of burst i. */
 static void extend(struct aligner *a, size_t i, struct choice *c)
 {
-	uint64_t own = own_cost(a, &a->refs[c->ref], c->lag_ns);
+	uint64_t own = own_cost(a, c->ref, i, c->lag_ns);
 
 	c->cost = own + a->skip_ns * (i < MAX_SKIPS ? i : MAX_SKIPS) + size_of(c->lag_ns);
+	c->level_ns = c->lag_ns;
 	for (int back = 1; back <= (c->from_burst ? BACK : MAX_BACK) && (size_t)back <= i; back++)
 		for (int k = 0; k < CHOICES; k++) {
 			const struct choice *b = &a->at[i - back][k];
@@ -111,13 +138,14 @@ static void extend(struct aligner *a, size_t i, struct choice *c)
 				c->cost = cost;
 				c->from_burst = back;
 				c->from = k;
+				c->level_ns = new_level(a, b, c->lag_ns, i);
 			}
 		}
 }
 
 static void try_burst(struct aligner *a, size_t i)
 {
-	uint64_t end = burst_end(&a->p->bursts.v[i]);
+	uint64_t end = burst_end(a, i);
 	size_t ref = first_ref(a, end > SLACK_NS ? end - SLACK_NS : 0);
 
 	/* on a device, steps end where they end: some before are tried, too */
@@ -130,7 +158,7 @@ static void try_burst(struct aligner *a, size_t i)
 		if (ref + k >= a->n_refs)
 			continue;
 		c->ref = ref + k;
-		c->lag_ns = lag_of(&a->refs[c->ref], &a->p->bursts.v[i]);
+		c->lag_ns = (int64_t)(a->refs[c->ref].end_ns - end);
 		extend(a, i, c);
 	}
 }
@@ -172,7 +200,7 @@ static int find_skip_cost(struct aligner *a)
 
 int gpu_align(struct gpu_process *p, const struct gpu_ref *refs, size_t n)
 {
-	struct aligner a = { .refs = refs, .n_refs = n, .p = p };
+	struct aligner a = { .refs = refs, .n_refs = n, .p = p, .ahead = gpu_runs_ahead(p) };
 	int err;
 
 	if (!n || !p->bursts.n)

@@ -11,6 +11,7 @@ enum {
 	CLOCK_LATE_NS = 300000000,	/* ... or so much later */
 	MIN_KERNELS = 8,	/* of a step that is launched one by one */
 	CORE_PART = 8,		/* ... and this part of the most that any has */
+	SLACK_NS = 20000,
 	MIN_PAUSE_NS = 100000, PAUSE_TIMES = 20,	/* between steps, where no wait is seen */
 };
 
@@ -421,4 +422,34 @@ int gpu_cut(struct gpu_process *p, const struct model_view *v)
 	note_unseen(p, v);
 	hand_out(p);
 	return 0;
+}
+
+/* ---- waits ---- */
+
+bool gpu_runs_ahead(const struct gpu_process *p)
+{
+	size_t n = 0, ahead = 0;
+
+	for (size_t i = 1; i < p->bursts.n; i++) {
+		const struct gpu_burst *a = &p->bursts.v[i - 1], *b = &p->bursts.v[i];
+
+		if (!a->gpu1_ns || !b->gpu1_ns || a->window != b->window)
+			continue;
+		n++;
+		ahead += b->launch0_ns + SLACK_NS < a->gpu1_ns;
+	}
+	return n && ahead > n / 2;
+}
+
+/* Of an engine that runs ahead, a wait behind launches is for what was launched before them; but the last launches
+ * before a pause get a wait of their own. */
+uint64_t gpu_wait_for(const struct gpu_burst *b, const struct gpu_burst *next, bool ahead)
+{
+	bool pause = !next || !next->sync0_ns;
+
+	if (!ahead)
+		return b->sync0_ns;
+	if (!pause)
+		return next->sync0_ns;
+	return b->sync1_ns;
 }

@@ -18,34 +18,6 @@ enum {
 
 /* ---- steps ---- */
 
-static bool runs_ahead(const struct gpu_process *p)
-{
-	size_t n = 0, ahead = 0;
-
-	for (size_t i = 1; i < p->bursts.n; i++) {
-		const struct gpu_burst *a = &p->bursts.v[i - 1], *b = &p->bursts.v[i];
-
-		if (!a->gpu1_ns || !b->gpu1_ns || a->window != b->window)
-			continue;
-		n++;
-		ahead += b->launch0_ns + SLACK_NS < a->gpu1_ns;
-	}
-	return n && ahead > n / 2;
-}
-
-/* Of an engine that runs ahead, a wait behind launches is for what was launched before them; but the last launches
- * before a pause get a wait of their own. */
-static uint64_t wait_for(const struct gpu_burst *b, const struct gpu_burst *next, bool ahead)
-{
-	bool pause = !next || !next->sync0_ns;
-
-	if (!ahead)
-		return b->sync0_ns;
-	if (!pause)
-		return next->sync0_ns;
-	return b->sync1_ns;
-}
-
 /* When the host has a step's outputs: its wait returned; else the device was done, and the host, if it runs ahead,
  * had launched the next one. */
 static uint64_t host_end(const struct gpu_process *p, size_t i, bool ahead, uint64_t usual_ns)
@@ -55,7 +27,7 @@ static uint64_t host_end(const struct gpu_process *p, size_t i, bool ahead, uint
 
 	if (next && next->window != b->window && !p->outside)
 		next = NULL;
-	wait = wait_for(b, next, ahead);
+	wait = gpu_wait_for(b, next, ahead);
 	if (!end)
 		return wait ? wait : b->launch1_ns;
 	if (wait + SLACK_NS >= end)
@@ -105,7 +77,7 @@ static uint64_t busy_of(const struct gpu_process *p, uint32_t burst, size_t *at)
 static int make_steps(struct inferred *f)
 {
 	struct gpu_process *p = f->p;
-	bool ahead = runs_ahead(p);
+	bool ahead = gpu_runs_ahead(p);
 	uint64_t usual, last = 0;
 	uint32_t segment = 0;
 	size_t at = 0;

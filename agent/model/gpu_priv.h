@@ -90,6 +90,11 @@ int gpu_join(struct gpu_process *p, struct gpu_counts *c);
 /* gpu_bursts.c: windows and bursts of a process; spans then know their burst. */
 int gpu_cut(struct gpu_process *p, const struct model_view *v);
 
+/* Does its host launch a step while the one before it runs, as a rule? */
+bool gpu_runs_ahead(const struct gpu_process *p);
+/* When the host's wait for this burst returned; next: the one behind it, or NULL. 0: not seen. */
+uint64_t gpu_wait_for(const struct gpu_burst *b, const struct gpu_burst *next, bool ahead);
+
 /* gpu_align.c: which burst of a process is which step. */
 struct gpu_ref {		/* a step, to be matched */
 	uint64_t end_ns;	/* when it ended ... */
