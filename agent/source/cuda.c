@@ -350,7 +350,8 @@ static int add_file(struct adding *a, const struct proc_map *map, int fd)
 	f = vec_push(&p->files, MAX_FILES);
 	if (!f)
 		return p->files.n == MAX_FILES ? 0 : -ENOMEM;
-	*f = (struct cuda_file){ .inode = map->inode, .dev_major = map->dev_major, .dev_minor = map->dev_minor, .fd = -1 };
+	*f = (struct cuda_file){ .inode = map->inode, .dev_major = map->dev_major, .dev_minor = map->dev_minor,
+				 .fd = -1 };
 	return 0;
 }
 

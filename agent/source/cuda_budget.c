@@ -79,7 +79,8 @@ static void set_level(struct cuda *c, struct cuda_process *p, uint8_t level, uin
 
 void cuda_budget_begin(struct cuda *c, struct cuda_process *p, uint64_t now_ns)
 {
-	uint8_t level = c->opts.no_kernels ? CUDA_LEVEL_OFF : c->opts.count_kernels ? CUDA_LEVEL_COUNTED : CUDA_LEVEL_EACH;
+	uint8_t level = c->opts.no_kernels ? CUDA_LEVEL_OFF : c->opts.count_kernels ? CUDA_LEVEL_COUNTED :
+			CUDA_LEVEL_EACH;
 
 	p->off_ns = now_ns;
 	p->off_untold = c->opts.no_kernels;

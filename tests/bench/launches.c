@@ -143,22 +143,25 @@ static void print_one_by_one(struct src_bpf *bpf)
 	cuda__add(cuda, getpid(), why);
 	added = clock_ns(CLOCK_MONOTONIC);
 	cuda__close(cuda);
-	printf("  without multi-uprobe links (before Linux 6.6): attach %.0f ms, detach %.0f ms, once for all processes\n",
+	printf("  without multi-uprobe links (before Linux 6.6): attach %.0f ms, detach %.0f ms, for all processes\n",
 	       (added - begin) / 1e6, (clock_ns(CLOCK_MONOTONIC) - added) / 1e6);
 }
 
 /* ---- bpftrace ---- */
 
 static const char *const count_script =
-	"uprobe:%1$s:cuGraphLaunch, uprobe:%1$s:cuLaunchKernel, uprobe:%1$s:cuMemcpyHtoDAsync_v2 { @n[probe] = count(); }\n"
+	"uprobe:%1$s:cuGraphLaunch, uprobe:%1$s:cuLaunchKernel, uprobe:%1$s:cuMemcpyHtoDAsync_v2 "
+	"{ @n[probe] = count(); }\n"
 	"uprobe:%1$s:cuEventSynchronize { @t[tid] = nsecs; }\n"
 	"uretprobe:%1$s:cuEventSynchronize /@t[tid]/ { @wait = sum(nsecs - @t[tid]); delete(@t[tid]); }\n"
 	"uprobe:%2$s:cuGraphLaunch, uprobe:%2$s:cuLaunchKernel { @n[probe] = count(); }\n";
 static const char *const print_script =
-	"uprobe:%1$s:cuGraphLaunch, uprobe:%1$s:cuMemcpyHtoDAsync_v2 { printf(\"%%d %%lld %%lx %%lx\\n\", tid, nsecs, arg0, arg1); }\n"
+	"uprobe:%1$s:cuGraphLaunch, uprobe:%1$s:cuMemcpyHtoDAsync_v2 "
+	"{ printf(\"%%d %%lld %%lx %%lx\\n\", tid, nsecs, arg0, arg1); }\n"
 	"uprobe:%1$s:cuLaunchKernel { printf(\"%%d %%lld %%lx %%lx\\n\", tid, nsecs, arg0, sarg2); }\n"
 	"uprobe:%1$s:cuEventSynchronize { @t[tid] = nsecs; }\n"
-	"uretprobe:%1$s:cuEventSynchronize /@t[tid]/ { printf(\"%%d %%lld %%lld\\n\", tid, @t[tid], nsecs); delete(@t[tid]); }\n"
+	"uretprobe:%1$s:cuEventSynchronize /@t[tid]/ "
+	"{ printf(\"%%d %%lld %%lld\\n\", tid, @t[tid], nsecs); delete(@t[tid]); }\n"
 	"uprobe:%2$s:cuGraphLaunch { printf(\"%%d %%lld %%lx %%lx\\n\", tid, nsecs, arg0, arg1); }\n"
 	"uprobe:%2$s:cuLaunchKernel { printf(\"%%d %%lld %%lx %%lx\\n\", tid, nsecs, arg0, sarg2); }\n";
 
