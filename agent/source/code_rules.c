@@ -77,12 +77,12 @@ int code_of_library(const char *name)
 /* '*' stands for anything; the rest of the pattern is there in its order. */
 static bool fits(const char *pattern, const char *name)
 {
-	size_t len = strcspn(pattern, "*");
+	size_t len;
 
-	if (strncmp(pattern, name, len))
-		return false;
-	name += len;
-	for (pattern += len; *pattern == '*'; pattern += len) {
+	while (*pattern && *pattern != '*')
+		if (*pattern++ != *name++)
+			return false;
+	for (; *pattern == '*'; pattern += len) {
 		pattern++;
 		len = strcspn(pattern, "*");
 		if (!*pattern)
@@ -103,14 +103,17 @@ int code_of_symbol(const char *name)
 	return -1;
 }
 
-bool code_has_symbols(const char *name)
+/* Not those in a folder of such a name: Python's packages have hundreds of thousands. */
+bool code_has_symbols(const char *path)
 {
-	static const char *const parts[] = { "libpython3", "/python3", "llama", "xllamacpp", "mtmd" };
+	static const char *const parts[] = { "libpython3", "llama", "mtmd" };
+	const char *name = strrchr(path, '/');
 
+	name = name ? name + 1 : path;
 	for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
 		if (strstr(name, parts[i]))
 			return true;
-	return false;
+	return !strncmp(name, "python3", 7);
 }
 
 int code_of_python(const char *file, const char *function)

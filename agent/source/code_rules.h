@@ -21,7 +21,7 @@ struct code_symbol {
 extern const struct code_symbol code_symbols[];
 extern const size_t n_code_symbols;
 /* Is it a file in whose symbols code_symbols are to be looked for: Python itself, llama.cpp? */
-bool code_has_symbols(const char *name);
+bool code_has_symbols(const char *path);
 int code_of_symbol(const char *name);	/* as code_of_library */
 
 /* By a frame of Python: its file and function. As code_of_library. */

@@ -271,9 +271,71 @@ def numbers(sc, answer):
 				if blame > 1:
 					bad.append("%s: gap %d is no stall, %.3f is blamed" % (
 						victim.name, value, blame))
+			elif key == "count":
+				for length, n in value.items():
+					got = sum(1 for m in ms if abs(m - length) < 0.5)
+					if got != n:
+						bad.append("%s: %d gaps of %s, not %d" % (victim.name, got, length, n))
 			elif abs(have[key] - value) > (0 if key == "n" else 0.01 * value + 0.06):
 				bad.append("%s: %s of its gaps %.3f, not %s" % (victim.name, key, have[key], value))
 	return bad
+
+
+def totals(sc, answer):
+	rows = {m["mechanism"]: m for m in answer.blame["blame"]["by_mechanism"]}
+	bad = []
+	for mechanism, ms, within in sc.totals:
+		got = rows.get(mechanism, {"gaps_ms": 0})["gaps_ms"]
+		if abs(got - ms) > (tolerance(ms) if within is None else within):
+			bad.append("%s: %.3f in all gaps, not %s" % (mechanism, got, ms))
+	for mechanism, row in rows.items():
+		if sc.cleared is not None and mechanism not in OWN + sc.cleared and row["above_pct"] is not None and \
+		   row["above_pct"] > 1 and row["ms"] > 1:
+			bad.append("%s has %.3f, %.1f %% of what is above baseline" % (
+				mechanism, row["ms"], row["above_pct"]))
+	return bad[:4]
+
+
+def gap_parts(sc, answer):
+	bad = []
+	for victim, ms, wanted in sc.gap_parts:
+		like = [parts for _, is_ms, parts in answer.gaps(victim.id) if abs(is_ms - ms) < 0.5]
+		if not like:
+			bad.append("%s: no gap of %s" % (victim.name, ms))
+		for parts in like:
+			for mechanism, part in wanted.items():
+				got = sum(p.ms for p in parts if p.mechanism == mechanism)
+				if abs(got - part) > tolerance(part):
+					bad.append("%s: gap of %s has %s %.3f, not %s" % (
+						victim.name, ms, mechanism, got, part))
+	return bad[:4]
+
+
+def _number(row, key):
+	for k in key.split("__"):
+		row = (row or {}).get(k)
+	return row
+
+
+def hows(sc, answer):
+	"""The numbers behind a mechanism, and the sentence with them."""
+	rows = {h["mechanism"]: h for h in answer.blame["blame"]["how"]}
+	text = " ".join(answer.text("blame").split()) if sc.hows else ""
+	bad = []
+	for mechanism, pattern, numbers_ in sc.hows:
+		row = rows.get(mechanism)
+		if not row:
+			bad.append("nothing is said of how %s took its time" % mechanism)
+			continue
+		if not re.search(pattern, row["text"]):
+			bad.append("how: %r is not in %r" % (pattern, row["text"]))
+		if row["text"] not in text:
+			bad.append("how: not in `tokenlag blame`: %r" % row["text"])
+		for key, value in numbers_.items():
+			got = _number(row, key)
+			if got is None or abs(got - value) > max(0.05, 0.01 * abs(value)):
+				bad.append("how: %s of %s is %r, not %s" % (key, mechanism, got, value))
+	return bad[:6]
 
 
 def is_clean(sc, answer):
@@ -349,7 +411,7 @@ def checks(sc, answer):
 def whole(sc, answer):
 	"""Everything that is expected of a scenario as it is."""
 	bad = sound(sc.rec, answer) + numbers(sc, answer) + blames(sc, answer) + ttfts(sc, answer) + words(sc, answer) + \
-		checks(sc, answer) + claims(sc, answer)
+		checks(sc, answer) + claims(sc, answer) + totals(sc, answer) + gap_parts(sc, answer) + hows(sc, answer)
 	if sc.no_blame_in:
 		bad += quiet_when_lost(sc, answer)
 	else:

@@ -13,7 +13,9 @@ def _two_decoders(rec, kind="vllm"):
 
 def _numbers(sc, a, b):
 	for q in (a, b):
-		sc.gaps(q, n=100, mean=23.2, p50=20, p95=20, p99=180)
+		sc.gaps(q, n=100, mean=23.2, p50=20, p95=20, p99=180, count={180: 2, 20: 98})
+	sc.total("prefill", 640)
+	sc.only("prefill", "step_wait")
 	sc.never("report", r"(?i)throttl|garbage|neighbour|graph miss")
 
 
@@ -29,6 +31,7 @@ def _shared(name, kind, rec=None):
 		sc.blame(q, "prefill", request_of(c), 320)
 		sc.excess[q.id] = 320
 	sc.ttft(c, 375, {"step_wait": (None, 15), "own_prefill": (None, 360)})
+	sc.expect("why:C", r"8188\s+tokens\s+in\s+2\s+steps")
 	sc.check("what if nobody's prefill were there", lambda report, blame: _what_if(blame))
 	_numbers(sc, a, b)
 	return sc
@@ -85,6 +88,7 @@ def _clock_steps():
 		rec.add("else", at, "clock", realtime_ns=wall * 1000000, err_ns=500)
 	sc = _shared("s12f_clock_steps", "vllm", rec)
 	sc.check("no interval is negative", _no_negative)
+	sc.total("prefill", 640, within=0.1)
 	return sc
 
 

@@ -33,7 +33,15 @@ def _build(name, what, said_who=True, said=True, flagged=True):
 	sc.excess[b.id], sc.excess[a.id] = 775, 175
 	sc.gaps(b, n=80, mean=34.7, p99=800)
 	sc.gaps(a, n=80, mean=27.2)
+	sc.parts(b, 800, preempted=600, recompute=200, own_decode=0)
+	sc.parts(a, 200, recompute=175, own_decode=25)
+	sc.only("preempted", "recompute", "prefill", "step_wait")	# A's 16 tokens, and its wait
 	sc.expect("why:B", r"4,?096")
+	if said:
+		sc.expect("why:B", r"(?s)book\s+the\s+600\s+ms\s+parked.*200\s+ms.*as\s+decode.*"
+			  r"queue\s+time\s+has\s+0\s+of\s+the\s+600\s+ms")
+	sc.check("the wait is no queue", lambda report, blame: None if report["requests"][0]["queue_ms"] < 2 else
+		 "queue_ms %r" % report["requests"][0]["queue_ms"])
 	sc.expect("why:B", r"(?i)preempt|parked")
 	return sc
 

@@ -12,7 +12,8 @@ def _graph(s, t0, t1, busy, batch, padded_to):
 		   graph="padded" if padded_to > batch else "hit", padded_to=padded_to)
 
 
-def _miss():
+def _miss(name="s03_graph_miss", launches=False):
+	"""launches: probes counted them, and nobody saw the device."""
 	rec = Recording()
 	s = Server(rec)
 	crowd = _crowd(s, 48, 260)
@@ -26,12 +27,18 @@ def _miss():
 	t = s.step(t, t + 30, *[q.d for q in crowd] + [z.p(64)])
 	while not z.done:
 		s.gpu_step(t, t + 34, 10.0, launches=1185, batch=49, graph="miss")
+		if launches:
+			s.launches(t + 1, 32, 1185, 0, t + 34)
 		t = s.step(t, t + 34, *[q.d for q in crowd] + [z.d])
 	assert abs(t - 4396) < 1e-6
 	while not crowd[0].done:
 		_graph(s, t, t + 10, 9.8, 48, 48)
 		t = s.step(t, t + 10, *[q.d for q in crowd])
-	sc = Scenario("s03_graph_miss", rec, "batch 49, largest graph 48: 99 eager steps")
+	sc = Scenario(name, rec, "batch 49, largest graph 48: 99 eager steps")
+	sc.how("graph_miss", r"batch 49 has no graph, the largest is of 48: 99 steps .* 1185 launches of %s us each; "
+	       r"GPU busy 29\.4 %%" % (r"about 27\.0" if launches else r"at most 28\.7"), steps=99, gpu_busy_pct=29.4,
+	       graph__launches_per_step=1185, graph__launch_us=27.0 if launches else 34000 / 1185)
+	sc.only("graph_miss", "prefill", "step_wait")
 	for q in crowd:
 		sc.blame(q, "prefill", request_of(z), 20)
 		sc.blame(q, "graph_miss", None, 2376)
@@ -68,8 +75,10 @@ def _padded():
 		sc.excess[q.id] = 180
 	sc.blame(z, "padding", None, 160)
 	sc.excess[z.id] = 160
+	sc.only("padding", "prefill", "step_wait")
+	sc.expect("blame", r"lost 1\.60 ms")
 	return sc
 
 
 def scenarios():
-	return [_miss(), _padded()]
+	return [_miss(), _miss("s03_launches", launches=True), _padded()]

@@ -25,10 +25,37 @@ def _build(name, codes=True):
 	sc.allow("prefill", request_of(e))	# 5 ms of E's own prompt
 	sc.ttft(e, 426, {"event_loop": (request_of(d) if codes else None, 380), "own_front": (None, 1),
 			 "step_wait": (None, 19), "own_prefill": (None, 25), "own_delivery": (None, 1)})
-	sc.check("one delivery gap of 400, then 20 tokens together",
-		 lambda report, blame: None if _burst(a) else "the generator is wrong")
+	assert _burst(a)
+	sc.gaps(a, max=400, count={400: 1, 0: 19})
+	sc.check("one delivery gap of 400, then 20 tokens together", lambda report, blame: _then_together(
+		report["requests"][0]["gaps"]))
+	sc.check("the engine's cadence is 20 throughout", lambda report, blame: _cadence(report, a, e))
+	sc.check("D has no step", lambda report, blame: None if not report["requests"][1]["seqs"] and
+		 report["requests"][1]["http_status"] == 400 else "%r" % report["requests"][1])
+	sc.expect("why:E", r"own\s+TTFT\s+would\s+read\s+45\.0\s+ms")
+	sc.check("the engine's own TTFT from points", lambda report, blame: _engine_ttft(report["requests"][2]["points"]))
+	sc.only("event_loop", "prefill", "step_wait")
 	sc.never("report", r"(?i)neighbour|graph miss|CPU quota")
 	return sc
+
+
+def _then_together(gaps):
+	ms = [g[1] for g in gaps]
+	at = ms.index(max(ms))
+	return None if max(ms[at + 1:at + 20]) < 0.001 < ms[at + 20] else "%r" % ms[at:at + 21]
+
+
+def _cadence(report, a, e):
+	got = next(r for r in report["requests"] if r["id"] == a.id)["decode_ms"]
+	itl = report["summary"]["itl_token_ms"]
+	if abs(got - (a.outputs[-1] - a.outputs[0])) > 0.01 or itl["p50"] != 20 or itl["max"] > 25.001:
+		return "decode_ms %r, ITL per token %r" % (got, itl)
+	return None
+
+
+def _engine_ttft(points):
+	ms = points["first_token_engine"] - points["req_last_byte"]
+	return None if abs(ms - 45) < 0.1 else "it is %.3f" % ms
 
 
 def _burst(a):

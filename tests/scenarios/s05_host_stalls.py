@@ -47,6 +47,11 @@ def _four():
 	sc.blame(r, "run_queue", Who(("process", "cgroup"), "ffmpeg", "7777"), 180)
 	sc.blame(r, "gil", Who("thread", "grammar-2", str(other), "re.py"), 180)
 	sc.excess[r.id] = 720
+	sc.gaps(r, max=200, count={200: 4})
+	for mechanism in ("gc", "throttled", "run_queue", "gil"):
+		sc.total(mechanism, 180)
+		sc.how(mechanism, r"1 step of 200 ms lost 180 ms to it; GPU busy 8\.5 %", steps=1, lost_ms=180, gpu_busy_pct=8.5)
+	sc.only("gc", "throttled", "run_queue", "gil")
 	sc.expect("blame", "ffmpeg")
 	return sc
 
@@ -75,8 +80,19 @@ def _quota(name, busy):
 	sc = Scenario(name, rec, "a CPU quota of which other threads use the most")
 	sc.blame(r, "throttled", Who(("cgroup", "process", "thread"), "xgrammar", "llm"), 30 * 76)
 	sc.excess[r.id] = 30 * 76
-	sc.gaps(r, n=90, mean=33.33, max=84)
+	sc.gaps(r, n=90, mean=33.33, max=84, count={84: 30, 8: 60})
+	sc.parts(r, 84, throttled=76)
+	sc.how("throttled", "30 steps of 84.0 ms lost 76.0 ms each", steps=30, gpu_busy_all_pct=15.0)
+	sc.check("125 tokens/s without it", lambda report, blame: _without(blame))
+	sc.only("throttled")
 	return sc
+
+
+def _without(blame):
+	for w in blame["what_if"]:
+		if w["without"] == "throttled":
+			return None if abs(w["tpot_p50_ms"] - 8) < 0.1 else "%r" % w
+	return "no what_if"
 
 
 def _gpu8(s, r, t, ms):

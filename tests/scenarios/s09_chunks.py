@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """S9: chunks that hold several tokens are no stalls; a detokenizer that is saturated is."""
-from scenario import Recording, Scenario, Server
+from scenario import BASE_MS, Recording, Scenario, Server
 
 
 def _speculative():
@@ -19,8 +19,17 @@ def _speculative():
 	sc.check("TPOT is 9.0", lambda report, blame: None
 		 if abs(report["requests"][0]["tpot_ms"] - 9.0) < 0.01 else "tpot_ms %r" %
 		 report["requests"][0]["tpot_ms"])
-	sc.claims = {(r.id, "itl"): ("V7", {"truth_ms": 9.0})}
+	sc.claims = {(r.id, "itl"): ("V7", {"truth_ms": 9.0, "claim_ms": 24.0, "factor": 2.667})}
+	sc.check("24.0 per chunk, and per step", lambda report, blame: None
+		 if report["summary"]["itl_chunk_ms"]["p50"] == 24 and report["summary"]["itl_token_ms"]["p50"] == 24
+		 else "%r" % report["summary"])
+	sc.check("both tools are told why", lambda report, blame: _rates(report["claims"]))
 	return sc
+
+
+def _rates(claims):
+	said = [c["tool"] for c in claims if "a chunk holds 2.67 tokens: 111.1 tokens/s in 41.7 chunks/s" in c["text"]]
+	return None if sorted(said) == ["bench", "vllm"] else "%r" % [c["text"] for c in claims]
 
 
 def _detokenizer(name, thread):
@@ -49,9 +58,21 @@ def _detokenizer(name, thread):
 		# from the second gap on: no delivery was undisturbed, so what is usual for the first one?
 		sc.blame(q, "detokenizer", None, 18 * (180 - 39), upto=19 * 180)
 		sc.excess[q.id] = 19 * (180 - 39)
+	sc.how("detokenizer", r"every 39\.0 ms, they were written every 180 ms; .* those of 16 steps were pending, and the "
+	       r"last one was written 2\.86 s later: neither the GPU nor the scheduler", backlog__pending_steps=16,
+	       backlog__late_ms=2859, backlog__step_ms=39, backlog__written_every_ms=180)
+	sc.check("engine done at 780, the last one written at 3,639", lambda report, blame: _ends(blame))
+	sc.only("detokenizer")
 	sc.no_wire = False	# 1,024 sequences with equal counts
 	sc.never("blame", r"(?i)neighbour|graph miss")
 	return sc
+
+
+def _ends(blame):
+	first = BASE_MS - blame["t0_ns"] / 1e6
+	row = next(h["backlog"] for h in blame["blame"]["how"] if h["mechanism"] == "detokenizer")
+	made, written = row["made_at_ms"] - first, row["written_at_ms"] - first
+	return None if abs(made - 780) < 0.1 and abs(written - 3639) < 0.1 else "%.3f, %.3f" % (made, written)
 
 
 def scenarios():

@@ -61,6 +61,11 @@ def _three():
 	sc.excess[r.id] = 1000 + 150.5 + 2390 + 580
 	sc.expect("blame", r"4242|embedder")
 	sc.expect("blame", r"1580.*1965")
+	sc.how("gpu_neighbour", r"100 steps of 20\.0 ms lost 10\.0 ms each to it, at its usual clock \(1965 MHz\)", steps=100,
+	       lost_ms=1000)
+	sc.how("gpu_clock", r"at 1580 instead of 1965 MHz \(-19\.6 %\): decode took 5\.0 % more, steps with prefill 24\.[34] %",
+	       clock__decode_pct=5.0, clock__prefill_pct=24.4)
+	sc.how("compile", r"1 step of 2\.40 s lost 2\.39 s to it; GPU busy 0\.4 %", steps=1, lost_ms=2390)
 	return sc
 
 
@@ -81,6 +86,10 @@ def _both():
 	sc.blame(r, "gpu_clock", None, clock)
 	sc.blame(r, "gpu_neighbour", Who("process", "4242", "embedder"), 1000 - clock)
 	sc.excess[r.id] = 1000
+	for mechanism in ("gpu_clock", "gpu_neighbour"):
+		sc.how(mechanism, r"in 100 of them .* both .*: the clock's share is by its ratio, the rest is the neighbour's",
+		       steps=100, clock__steps_with_both=100)
+	sc.only("gpu_clock", "gpu_neighbour")
 	return sc
 
 

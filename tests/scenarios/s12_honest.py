@@ -43,6 +43,7 @@ def _lost():
 		sc.excess[q.id] = 160
 	sc.allow("lost_events")
 	sc.check("coverage says so", _coverage)
+	sc.expect("report", r"1204 LOST \(95\.0 % seen\)")
 	sc.check("three requests are incomplete", lambda report, blame: None
 		 if report["coverage"]["requests"]["truncated"] == 3 else
 		 "%r" % report["coverage"]["requests"])
@@ -97,15 +98,15 @@ def _health(name, what, pattern, never=None, **fields):
 def scenarios():
 	return [
 		_lost(),
-		_health("s12b_broken", "340 graph launches and no record", r"(?i)collection broken",
+		_health("s12b_broken", "340 graph launches and no record", r"(?i)collection broken:.*340 GPU launches",
 			never=r"(?i)gpu idle|gpu was idle|idle gpu", launches=340, records=0, level="graph",
 			to_level="launches", trouble="broken"),
 		_health("s12c_bad_stamps", "records that end before they begin",
-			r"(?i)(4,?210.*(dropped|stamps)|(dropped|stamps).*4,?210)", launches=9000, records=4790,
+			r"4210\s+of\s+9000.*\s+dropped(?s:.*)those\s+before\s+are\s+kept,\s+since\s+[0-9.]+\s+ms:\s+records\s+of\s+graphs", launches=9000, records=4790,
 			bad_records=4210, level="kernels", to_level="graph", trouble="bad_stamps"),
 		_health("s12d_budget", "observing costs 64 % of the speed", r"(?is)tainted.*64 ?%",
 			launches=9000, records=9000, overhead_ppm=640000, level="kernels", to_level="off",
 			trouble="budget"),
-		_health("s12e_busy", "another has the device's records", r"nsys\[991\]", launches=9000, records=0,
+		_health("s12e_busy", "another has the device's records", r"nsys\[991\](?s:.*)since\s+[0-9.]+\s+ms\s+launches\s+only;\s+sockets,\s+CPU\s+and\s+steps\s+are\s+complete", launches=9000, records=0,
 			level="graph", to_level="launches", trouble="busy", holder="nsys[991]"),
 	]

@@ -345,6 +345,16 @@ class Server:
 		self.rec.add("gpu", t1, "gpu_step", ts=t0, tgid=pid or self.core, end_ns=ns(t1),
 			     busy_ns=span_ns(busy), rank=rank, device=rank, **fields)
 
+	def launches(self, t0, ms, kernels, graphs, done):
+		"""What probes count of a step: its kernels together, each graph, and the wait for results."""
+		def add(at, call, n, dur, **fields):
+			self.rec.add("gpu", at, "gpu_launch", tgid=self.core, tid=self.loop_tid, call=call, n=n,
+				     dur_ns=span_ns(dur), stream=1, **fields)
+		add(t0, "kernel", kernels, ms, what=7, flags=["MANY"])
+		for _ in range(graphs):
+			add(t0 + ms + 0.001, "graph", 1, 0.002, what=9)
+		add(t0 + ms + 0.01, "sync", 1, done - t0 - ms - 0.01)
+
 	def gpu_state(self, since, until, clock, max_clock=1965, why=(), by=0, name="", pct=0, device=0):
 		self.rec.add("gpu", until, "gpu_state", since_ns=ns(since), device=device, clock_mhz=clock,
 			     max_mhz=max_clock, why=list(why), by_tgid=by, by_pct=pct, by_name=name)
@@ -397,6 +407,10 @@ class Scenario:
 		self.clean = False	# nothing may be blamed
 		self.allowed = []	# (mechanism, who): true, but not the point
 		self.client_side = set()
+		self.totals = []	# (mechanism, ms, within)
+		self.cleared = None	# mechanisms, all others have no time
+		self.gap_parts = []	# (victim, length, {mechanism: ms})
+		self.hows = []		# (mechanism, pattern, {key: number})
 		self.json = []		# (what, function of the report, of blame)
 		self.hard = True	# shuffled and with losses, too ...
 		self.no_wire = True	# ... and without the engine's wire
@@ -435,6 +449,26 @@ class Scenario:
 
 	def never(self, command, pattern):
 		self.says.append((command, pattern, False))
+		return self
+
+	def total(self, mechanism, ms, within=None):
+		"""In all gaps of the recording so much is charged so."""
+		self.totals.append((mechanism, ms, within))
+		return self
+
+	def only(self, *mechanisms):
+		"""No other mechanism has any time worth naming: engine, devices, sockets ... are cleared."""
+		self.cleared = mechanisms
+		return self
+
+	def parts(self, victim, ms, **mechanisms):
+		"""Each of its gaps of this length consists of these."""
+		self.gap_parts.append((victim, ms, mechanisms))
+		return self
+
+	def how(self, mechanism, pattern, **numbers):
+		"""What is said of how a mechanism took its time; rank__wait_ms=44: rank.wait_ms."""
+		self.hows.append((mechanism, pattern, numbers))
 		return self
 
 	def check(self, what, fn):

@@ -97,6 +97,9 @@ static void test_code__of_libraries(void **state)
 	assert_int_equal(code_of_library("/x/libpython3.11.so.1.0"), -1);
 	assert_true(code_has_symbols("/x/libpython3.11.so.1.0") && code_has_symbols("/usr/bin/python3.12"));
 	assert_true(code_has_symbols("/x/libllama.so") && !code_has_symbols("/lib/libc.so.6"));
+	assert_true(code_has_symbols("/v/python3.11/site-packages/xllamacpp/xllamacpp.cpython-311-x86_64-linux-gnu.so"));
+	assert_false(code_has_symbols("/v/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so"));
+	assert_false(code_has_symbols("/opt/llama/lib/libstdc++.so.6"));
 }
 
 static void test_code__of_symbols(void **state)
