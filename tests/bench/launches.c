@@ -170,6 +170,19 @@ static bool is_probed(const void *code)
 	return *(const volatile uint8_t *)code == 0xcc;
 }
 
+/* It lets its probes go when it ends, by itself or not. */
+static void end_bpftrace(pid_t pid)
+{
+	kill(pid, SIGTERM);
+	for (int i = 0; i < 500; i++) {
+		if (waitpid(pid, NULL, WNOHANG))
+			return;
+		usleep(10000);
+	}
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
 /* False: there is no bpftrace, or it does not attach. */
 static bool measure_bpftrace(enum state state, int round, const char *const paths[2])
 {
@@ -190,19 +203,20 @@ static bool measure_bpftrace(enum state state, int round, const char *const path
 		execlp("bpftrace", "bpftrace", "-q", "-p", pid_text, "-e", script, NULL);
 		_exit(127);
 	}
-	for (int i = 0; i < 3000 && !attached && !waitpid(pid, NULL, WNOHANG); i++) {
+	for (int i = 0; i < 3000 && !attached; i++) {
+		if (waitpid(pid, NULL, WNOHANG))
+			return false;
 		usleep(10000);
 		attached = is_probed(push.graph_launch) && is_probed(push.launch) && is_probed(push.event_sync) &&
 			   is_probed(push.htod_async) && is_probed(endbr.launch) && is_probed(endbr.graph_launch);
 	}
 	if (!attached) {
-		kill(pid, SIGKILL);
+		end_bpftrace(pid);
 		return false;
 	}
 	usleep(200000);
 	measure(state, round);
-	kill(pid, SIGTERM);
-	waitpid(pid, NULL, 0);
+	end_bpftrace(pid);
 	return true;
 }
 
