@@ -185,6 +185,8 @@ int session__open(const struct session_opts *opts, struct session **ret)
 	if (err)
 		goto fail;
 	err = session_attach(s);
+	if (!err && s->gpu)	/* what uses CUDA by now is looked into from the begin */
+		err = session_gpu__poll(s->gpu, monotonic_ns());
 	if (err)
 		goto fail;
 	*ret = s;

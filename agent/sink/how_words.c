@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { SPINS_PCT = 90 };	/* so busy are devices that do nothing but wait in a collective */
+
 struct sentence {
 	char *buf;
 	size_t at, size;
@@ -86,9 +88,9 @@ static void append_late(struct sentence *to, const struct how *h)
 	append_ranks(to, r->waiting);
 	append(to, " waited %s for it, moving data took %s", units_ns(wait, r->wait_ns), units_ns(move, r->transfer_ns));
 	if (r->compute_ns && r->compute_usual_ns)
-		append(to, "; computing took %s, %s %s in other steps", units_ns(compute, r->compute_ns),
-		       r->compute_ns <= most ? "unchanged:" : "but", units_ns(usual, r->compute_usual_ns));
-	if (r->waiting_busy_pct >= 0)
+		append(to, "; computing took %s%s (%s in other steps)", units_ns(compute, r->compute_ns),
+		       r->compute_ns <= most ? ", unchanged" : "", units_ns(usual, r->compute_usual_ns));
+	if (r->waiting_busy_pct >= SPINS_PCT)
 		append(to, "; that GPUs show utilization %.0f %% meanwhile is the wait: kernels of collectives spin",
 		       r->waiting_busy_pct);
 }
@@ -139,9 +141,10 @@ static void append_backlog(struct sentence *to, const struct model_view *v, cons
 	char step[UNITS_LEN], out[UNITS_LEN], late[UNITS_LEN];
 
 	append(to, "the engine gave outputs every %s, they were written every %s; at worst, at %.0f ms, those of %" PRIu64
-		   " steps were pending, and the last one was written %s later: neither the GPU nor the scheduler is late",
+		   " steps were pending, and the last one was written %s later%s",
 	       units_ns(step, k->step_ns), units_ns(out, k->out_ns), (double)(int64_t)(k->made_ns - v->t0_ns) / 1e6,
-	       k->n_pending, units_ns(late, k->written_ns - k->made_ns));
+	       k->n_pending, units_ns(late, k->written_ns - k->made_ns),
+	       k->out_ns > k->step_ns ? ": neither the GPU nor the scheduler is late" : "");
 }
 
 const char *how_text(const struct model_view *v, const struct how *h, char *buf, size_t size)

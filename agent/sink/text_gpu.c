@@ -28,19 +28,21 @@ static const char *level_text(uint16_t level)
 	return level < ARRAY_SIZE(names) ? names[level] : "another level";
 }
 
-static void write_level(struct page *p, const struct gpu_health_sum *s)
+static void write_level(struct page *p, const struct model_view *v, const struct gpu_health_sum *s)
 {
-	char dropped[40] = "none lost", broken[120] = "";
+	uint64_t launches = s->launches ? s->launches : v->gpu ? v->gpu->counts.launches : 0;
+	const char *simulated = s->simulated ? "SIMULATED, no real device: " : "";
+	char dropped[40] = "none lost";
 
 	if (s->dropped)
 		snprintf(dropped, sizeof(dropped), "%" PRIu64 " lost", s->dropped);
-	if (s->n_broken && !s->records)
-		snprintf(broken, sizeof(broken), "; %" PRIu64 " launches and no record: what the GPU did is NOT KNOWN",
-			 s->launches);
 	page__style(p, s->n_broken ? STYLE_BAD : STYLE_PLAIN);
-	page__para(p, "GPU", LABEL, "%sserver %u: %s; %" PRIu64 " records, %s%s",
-		   s->simulated ? "SIMULATED, no real device: " : "", s->server, level_text(s->level), s->records,
-		   dropped, broken);
+	if (s->records)
+		page__para(p, "GPU", LABEL, "%sserver %u: %s; %" PRIu64 " records, %s", simulated, s->server,
+			   level_text(s->level), s->records, dropped);
+	else
+		page__para(p, "GPU", LABEL, "%sserver %u: %" PRIu64 " launches and no record: what the GPU did is NOT "
+			   "KNOWN (wanted: %s)", simulated, s->server, launches, level_text(s->level));
 	page__style(p, STYLE_PLAIN);
 }
 
@@ -150,7 +152,7 @@ int text_gpu(struct page *p, const struct model_view *v)
 		struct gpu_health_sum s;
 
 		if (gpu_sum_health(v, i, &s))
-			write_level(p, &s);
+			write_level(p, v, &s);
 	}
 	if (!v->gpu || !v->gpu->n_steps)
 		return 0;

@@ -71,20 +71,29 @@ static size_t find_calls(struct images *m, pid_t pid, const struct tl_raw_stack 
 {
 	uint8_t code[MAX_CALLS][CALL_BYTES];
 	struct iovec local[MAX_CALLS], remote[MAX_CALLS];
-	size_t n = 0, kept = 0, i;
+	int is_call[MAX_CALLS];		/* -1: to be read */
+	size_t at[MAX_CALLS], n = 0, n_read = 0, kept = 0, i;
 	ssize_t got;
 
 	for (i = 0; i < ev->n_words && n < MAX_CALLS; i++) {
 		if (ev->words[i] < CALL_BYTES || !images__has(m, ev->words[i]))
 			continue;
 		ret[n] = ev->words[i];
-		local[n] = (struct iovec){ code[n], CALL_BYTES };
-		remote[n] = (struct iovec){ (void *)(uintptr_t)(ret[n] - CALL_BYTES), CALL_BYTES };
+		is_call[n] = images__call(m, ret[n]);
+		if (is_call[n] < 0) {
+			local[n_read] = (struct iovec){ code[n_read], CALL_BYTES };
+			remote[n_read] = (struct iovec){ (void *)(uintptr_t)(ret[n] - CALL_BYTES), CALL_BYTES };
+			at[n_read++] = n;
+		}
 		n++;
 	}
-	got = n ? process_vm_readv(pid, local, n, remote, n, 0) : 0;
-	for (i = 0; got > 0 && i < (size_t)got / CALL_BYTES; i++)
-		if (ends_with_call(code[i]))
+	got = n_read ? process_vm_readv(pid, local, n_read, remote, n_read, 0) : 0;
+	for (i = 0; got > 0 && i < (size_t)got / CALL_BYTES; i++) {
+		is_call[at[i]] = ends_with_call(code[i]);
+		images__note_call(m, ret[at[i]], is_call[at[i]]);
+	}
+	for (i = 0; i < n; i++)
+		if (is_call[i] > 0)
 			ret[kept++] = ret[i];
 	return kept;
 }

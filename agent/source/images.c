@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_FILES = 8192, MAX_IMAGES = 8192 };
+enum { MAX_FILES = 8192, MAX_IMAGES = 8192, N_CALLS = 1024 };
 static const uint64_t min_age_ns = 1000000000, max_age_ns = 16000000000;
 
 struct file {
@@ -38,6 +38,7 @@ struct images {
 	VEC(struct image) v;		/* by address */
 	uint64_t read_ns, age_ns;	/* when, and how long nothing new is looked for */
 	uint64_t sum;			/* tells those that were read from others */
+	uint64_t calls[N_CALLS];	/* twice the address, plus 1 if a call is before it; 0: none */
 };
 
 struct image_files *image_files__new(void)
@@ -142,6 +143,8 @@ static void read_maps(struct images *m, uint64_t now_ns)
 	for (size_t i = 0; i < m->v.n; i++)
 		sum = sum * 31 + m->v.v[i].map.start + m->v.v[i].map.inode;
 	m->age_ns = sum != m->sum || !m->age_ns ? min_age_ns : 2 * m->age_ns < max_age_ns ? 2 * m->age_ns : max_age_ns;
+	if (sum != m->sum)
+		memset(m->calls, 0, sizeof(m->calls));
 	m->sum = sum;
 }
 
@@ -163,6 +166,23 @@ static struct image *image_at(const struct images *m, uint64_t addr)
 bool images__has(const struct images *m, uint64_t addr)
 {
 	return image_at(m, addr);
+}
+
+static size_t call_place(uint64_t addr)
+{
+	return (addr * 0x9e3779b97f4a7c15) >> 54;	/* of N_CALLS */
+}
+
+int images__call(const struct images *m, uint64_t addr)
+{
+	uint64_t noted = m->calls[call_place(addr)];
+
+	return noted >> 1 == addr ? (int)(noted & 1) : -1;
+}
+
+void images__note_call(struct images *m, uint64_t addr, bool is_call)
+{
+	m->calls[call_place(addr)] = addr << 1 | is_call;
 }
 
 static void look_at_symbols(struct images *m, struct image *i)

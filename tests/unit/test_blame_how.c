@@ -123,7 +123,7 @@ static void test_how__late_rank(void **state)
 	assert_int_equal(h.v[0].late.waiting, 1 << 0 | 1 << 1 | 1 << 3);
 	assert_int_equal(h.v[0].late.compute_ns, MS(12));
 	assert_says(t, &h.v[0], "wait for a late rank: rank 2 came late to collectives in 6 steps: ranks 0, 1, 3 waited 44.0 ms "
-		    "for it, moving data took 2.00 ms; computing took 12.0 ms, unchanged: 12.0 ms in other steps; that GPUs show "
+		    "for it, moving data took 2.00 ms; computing took 12.0 ms, unchanged (12.0 ms in other steps); that GPUs show "
 		    "utilization 100 % meanwhile is the wait: kernels of collectives spin");
 }
 

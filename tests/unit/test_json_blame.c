@@ -124,6 +124,41 @@ static void test_json__says_what_gaps_lie_between(void **state)
 	assert_at(f, "requests.1.gaps_side", "\"engine\"");
 }
 
+static void test_json__how(void **state)
+{
+	struct fake *f = *state;
+
+	one_victim(f);
+	assert_at(f, "blame.how", "[]");
+	fake_blame.hows.n = 1;
+	fake_blame.hows.v[0] = (struct how){
+		.mechanism = MECH_GRAPH_MISS, .n_steps = 99, .steps_ns = 99 * 34000000ull, .lost_ns = 99 * 24000000ull,
+		.busy_pct = 29.4, .all_busy_pct = -1, .graph = { 49, 49, 48, 1185, 27000, false },
+	};
+	assert_at(f, "blame.how.0.graph", "{\"least_batch\":49,\"most_batch\":49,\"largest_graph\":48,"
+		  "\"launches_per_step\":1185,\"launch_us\":27,\"launch_us_is_bound\":false}");
+	assert_at(f, "blame.how.0.gpu_busy_pct", "29.4");
+	assert_at(f, "blame.how.0.gpu_busy_all_pct", "null");
+	assert_at(f, "blame.how.0.engine_pid", "4242");
+	fake_blame.hows.v[0] = (struct how){
+		.mechanism = MECH_COLLECTIVE, .n_steps = 1, .steps_ns = 58000000,
+		.late = { 2, 1, 1 << 0 | 1 << 3, 44000000, 2000000, 12000000, 0, 100 },
+	};
+	assert_at(f, "blame.how.0.late_rank", "{\"rank\":2,\"steps\":1,\"waiting_ranks\":[0,3],\"wait_ms\":44,"
+		  "\"transfer_ms\":2,\"compute_ms\":12,\"compute_usual_ms\":null,\"waiting_busy_pct\":100}");
+	fake_blame.hows.v[0] = (struct how){
+		.mechanism = MECH_DETOKENIZER, .busy_pct = -1, .all_busy_pct = -1,
+		.backlog = { fake_ns(780), fake_ns(3639), 16, 39000000, 180000000 },
+	};
+	assert_at(f, "blame.how.0.backlog", "{\"made_at_ms\":780,\"written_at_ms\":3639,\"late_ms\":2859,"
+		  "\"pending_steps\":16,\"step_ms\":39,\"written_every_ms\":180}");
+	assert_at(f, "blame.how.0.steps", "null");
+	fake_blame.hows.v[0] = (struct how){ .mechanism = MECH_CLOCK, .n_steps = 1, .steps_ns = 1,
+					     .clock = { 1580, 1965, 5, -1, 0 } };
+	assert_at(f, "blame.how.0.clock", "{\"mhz\":1580,\"usual_mhz\":1965,\"decode_pct\":5,\"prefill_pct\":null,"
+		  "\"steps_with_both\":0}");
+}
+
 static void test_json__sums(void **state)
 {
 	struct fake *f = *state;
@@ -260,6 +295,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 		T(test_json__gaps_and_their_parts), T(test_json__says_what_gaps_lie_between),
 		T(test_json__sums),
+		T(test_json__how),
 		T(test_json__culprits_of_every_kind),
 		T(test_json__roots),
 		T(test_json__a_selection),

@@ -84,6 +84,7 @@ static char *render(struct fake *f, struct blame_text *t, const struct text_opts
 	t->summary = &summary;
 	t->sum = sum;
 	t->all = all;
+	t->hows = &fake_blame.hows;
 	assert_int_equal(blame_text(t, o, out), 0);
 	fclose(out);
 	blame_sum__free(sum);
@@ -178,6 +179,21 @@ static void test_blame__page(void **state)
 	assert_has(text, "doc/mechanisms.md");
 	assert_lacks(text, "unknown");
 	assert_lacks(text, "\33[");
+	free(text);
+}
+
+static void test_blame__says_how(void **state)
+{
+	char *text;
+
+	long_prefill(*state);
+	fake_blame.hows.n = 2;
+	for (int i = 0; i < 2; i++)
+		fake_blame.hows.v[i] = (struct how){ .mechanism = i ? MECH_GC : MECH_THROTTLED, .n_steps = 2, .busy_pct = i ? 6 : -1,
+						     .all_busy_pct = 15, .steps_ns = 168000000, .lost_ns = 152000000 };
+	text = all_of(*state, 120);
+	assert_has(text, "\nhow       CPU quota used up: 2 steps of 84.0 ms lost 76.0 ms each to it\n"
+			 "          garbage collection: 2 steps of 84.0 ms lost 76.0 ms each to it; GPU busy 6.0 % of them, 15.0 % of");
 	free(text);
 }
 
@@ -534,6 +550,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 		T(test_blame__page),
+		T(test_blame__says_how),
 		T(test_blame__fits_its_width),
 		T(test_blame__wider_says_more),
 		T(test_blame__color),
