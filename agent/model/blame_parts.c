@@ -20,6 +20,8 @@ void gap_begin(struct gap *g, uint32_t request, uint32_t seq, enum gap_side side
 	g->t1_ns = t1_ns;
 	g->usual_ns = 0;
 	g->ruled_out = 0;
+	memset(g->behind_ns, 0, sizeof(g->behind_ns));
+	g->is_behind = false;
 	g->n_parts = 0;
 }
 
@@ -101,8 +103,11 @@ static struct blame_part *part_for(struct gap *g, enum mechanism m, enum provena
 void gap_add(struct gap *g, enum mechanism m, enum provenance prov, uint64_t ns,
 	     const struct culprit *who, const struct culprit *root)
 {
-	if (ns)
-		part_for(g, m, prov, who ? who : &nobody, root ? root : &nobody)->ns += ns;
+	if (!ns)
+		return;
+	part_for(g, m, prov, who ? who : &nobody, root ? root : &nobody)->ns += ns;
+	if (g->is_behind)
+		g->behind_ns[m] += ns;
 }
 
 void gap_add_clues(struct gap *g, const struct clue_list *l, uint64_t *left)
