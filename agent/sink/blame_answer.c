@@ -333,7 +333,7 @@ static void append_nothing(struct sentence *to, const struct blame_sum *s)
 	}
 	append(to, "Nobody slowed anybody worth naming");
 	above = above_ns(s, SIDE_GAPS);
-	if (s->n_gaps)
+	if (s->gaps_ns)	/* tokens that left in one write have gaps of no time */
 		append(to, ": %.1f %% of the time between tokens is what they take undisturbed",
 		       (double)(int64_t)(1000.0 * (double)own / (double)s->gaps_ns) / 10);
 	if (above && row_ns(s, m, SIDE_GAPS))
