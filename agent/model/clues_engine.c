@@ -9,6 +9,7 @@ enum {
 	MAX_LOOK_NS = 20000000,	/* between two pieces of a wait for a lock */
 	MIN_HOLE_NS = 500000,	/* of a hole between steps, to look for who was busy in it */
 	MAX_BACK = 32,		/* codes to look back over for one that covers a moment */
+	MAX_PIECES_ASKED = 4096,	/* of one span, one by one */
 };
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -276,19 +277,16 @@ static bool has_steps(const struct clues *c, uint32_t engine)
 /* Is it an engine process of its own, with steps? Then its ranks are not another's. */
 static bool is_engine(const struct clues *c, uint32_t tgid)
 {
-	for (uint32_t i = 0; i < c->v->n_engines; i++)
-		if (c->v->engines[i].e.hdr.tgid == tgid && has_steps(c, i))
-			return true;
-	return false;
+	const struct process *p = map__get(c->processes, tgid);
+
+	return p && p->has_steps;
 }
 
 /* Then workers that do not say of which rank they are can be of no other. */
 static bool is_only_engine(const struct clues *c, uint32_t engine)
 {
-	uint32_t server = clues_server(c, clues_tgid(c, engine));
-
 	for (uint32_t i = 0; i < c->v->n_engines; i++)
-		if (i != engine && has_steps(c, i) && clues_server(c, clues_tgid(c, i)) == server)
+		if (c->engine_servers[i] == c->engine_servers[engine] && i != engine && has_steps(c, i))
 			return false;
 	return true;
 }
@@ -302,7 +300,7 @@ static bool works_for(const struct clues *c, const struct watched *w, uint32_t e
 	if (w->t->hdr.tgid == tgid)
 		return true;
 	return has_steps(c, engine) && (w->t->rank >= 0 || of_server) &&
-	       w->server == clues_server(c, tgid) && !is_engine(c, w->t->hdr.tgid);
+	       w->server == c->engine_servers[engine] && !is_engine(c, w->t->hdr.tgid);
 }
 
 /* To be on a CPU is what an engine's thread is there for in a step; between steps it is not. */
@@ -381,16 +379,43 @@ int engine_lines_make(struct clues *c)
 	return err;
 }
 
+/* Of a span with very many pieces, every so manieth stands for those behind it: each of many long spans that
+ * overlap would look at all of them. In no place any more, and how long is inferred. */
+static void list_estimate(const struct clues *c, struct clue_list *ret, const struct piece *p, size_t n,
+			  uint64_t t0_ns, uint64_t t1_ns)
+{
+	size_t stride = n / MAX_PIECES_ASKED + 1;
+	struct clue_list one;
+
+	for (size_t i = 0; i < n; i += stride) {
+		one.n = 0;
+		list_add_piece(c, &one, &p[i], t0_ns, t1_ns);
+		if (!one.n)
+			continue;
+		one.v[0].ns *= stride < n - i ? stride : n - i;
+		one.v[0].t0_ns = one.v[0].t1_ns = 0;
+		one.v[0].prov = PROV_INFERRED;
+		list_add_up(ret, &one.v[0]);
+	}
+}
+
 void clues__engine(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns,
 		   struct clue_list *ret)
 {
 	const struct line *l;
+	size_t i, n;
 
 	ret->n = 0;
 	if (engine >= c->v->n_engines)
 		return;
 	l = &c->engine_lines[engine];
-	for (size_t i = pieces_after(l->p, l->n, t0_ns); i < l->n && l->p[i].t0_ns < t1_ns; i++)
+	i = pieces_after(l->p, l->n, t0_ns);
+	n = pieces_after(l->p, l->n, t1_ns) - i;
+	if (n > MAX_PIECES_ASKED) {
+		list_estimate(c, ret, l->p + i, n, t0_ns, t1_ns);
+		return;
+	}
+	for (; i < l->n && l->p[i].t0_ns < t1_ns; i++)
 		list_add_piece(c, ret, &l->p[i], t0_ns, t1_ns);
 	list_sort(ret);
 }
