@@ -120,7 +120,8 @@ static void test_gpu_infer__stalled(void **state)
 		eager_of(&f, 10 + 3 * k, 2);
 		feed_chunk(&f, 1, k < 10 ? 10 + 3 * k + 2.3 : 100 + 0.3 * k);
 	}
-	eager_of(&f, 10 + 3 * 31, 2);
+	for (int k = 30; k < 36; k++)
+		eager_of(&f, 10 + 3 * k, 2);
 	feed_end(&f, 1, 200, 0, 0);
 	gpu_feed_done(&f);
 	assert_int_equal(f.v.seqs[0].n_visits, 30);
