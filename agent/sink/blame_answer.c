@@ -228,6 +228,7 @@ static const char *const phrases[N_MECHANISMS] = {
 	[MECH_THROTTLED] = "a CPU quota that was used up",
 	[MECH_RUN_QUEUE] = "waiting for a CPU",
 	[MECH_PAGE_FAULT] = "waiting for the disk",
+	[MECH_STOPPED] = "the server being stopped or frozen",
 	[MECH_GRAPH_MISS] = "CUDA graph misses",
 	[MECH_PADDING] = "batches padded to a captured graph",
 	[MECH_COLLECTIVE] = "waiting for a late rank",
