@@ -159,7 +159,8 @@ static uint64_t watched_threads(const struct clues *c, uint32_t engine)
 			bits |= BIT(MECH_GC) | BIT(MECH_GIL) | BIT(MECH_GRAMMAR) | BIT(MECH_COMPILE);
 			/* fall through */
 		case TL_ROLE_COMPUTE:
-			bits |= BIT(MECH_THROTTLED) | BIT(MECH_RUN_QUEUE) | BIT(MECH_PAGE_FAULT);
+			bits |= BIT(MECH_THROTTLED) | BIT(MECH_RUN_QUEUE) | BIT(MECH_PAGE_FAULT) |
+				BIT(MECH_STOPPED);
 			break;
 		case TL_ROLE_FRONT:
 			bits |= BIT(MECH_EVENT_LOOP) | BIT(MECH_METRICS);

@@ -94,6 +94,20 @@ static bool slept_for_lock(const struct clues *c, const struct watched *w, const
 	       !is_helper(c, s->by_tgid, s->by_tid);
 }
 
+static bool computes(const struct watched *w)
+{
+	return w->t->role == TL_ROLE_ENGINE || w->t->role == TL_ROLE_LAUNCH || w->t->role == TL_ROLE_COMPUTE;
+}
+
+/* An engine's thread that waits behind one that computes the same steps, of its own process or of a worker of
+ * its server: that is what the step takes where there are too few CPUs for both. */
+static bool behind_own_work(const struct clues *c, const struct watched *w, const struct tl_thread_span *s)
+{
+	const struct watched *by = s->by_tid ? clues_thread(c, s->by_tgid, s->by_tid) : NULL;
+
+	return by && computes(by) && by->server == w->server;
+}
+
 /* false: says nothing. */
 static bool classify_span(const struct clues *c, const struct watched *w, bool front, struct thread_quotas *q,
 			  struct piece *p)
@@ -108,11 +122,18 @@ static bool classify_span(const struct clues *c, const struct watched *w, bool f
 			p->prov = p->more ? PROV_OBSERVED : PROV_INFERRED;
 			return true;
 		}
+		if (!front && behind_own_work(c, w, s))
+			return false;
 		p->rank = RANK_RUN_QUEUE;
 		p->mechanism = MECH_RUN_QUEUE;
 		return true;
 	case TL_SPAN_SLEEP:
-		if (s->wait == TL_WAIT_DISK || s->major_faults) {
+		if (s->wait == TL_WAIT_STOPPED) {
+			p->rank = RANK_STOPPED;
+			p->mechanism = MECH_STOPPED;
+			return true;
+		}
+		if (s->wait == TL_WAIT_DISK) {
 			p->rank = RANK_PAGE_FAULT;
 			p->mechanism = MECH_PAGE_FAULT;
 			return true;
@@ -263,11 +284,6 @@ int thread_pieces(const struct clues *c, const struct watched *w, bool front, st
 }
 
 /* ---- an engine's threads together ---- */
-
-static bool computes(const struct watched *w)
-{
-	return w->t->role == TL_ROLE_ENGINE || w->t->role == TL_ROLE_LAUNCH || w->t->role == TL_ROLE_COMPUTE;
-}
 
 static bool has_steps(const struct clues *c, uint32_t engine)
 {

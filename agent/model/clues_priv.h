@@ -12,7 +12,7 @@
 
 /* Of two reasons at once the smaller one stands: it is nearer to the hardware. */
 enum piece_rank {
-	RANK_THROTTLED, RANK_RUN_QUEUE, RANK_PAGE_FAULT, RANK_LOCK,
+	RANK_STOPPED, RANK_THROTTLED, RANK_RUN_QUEUE, RANK_PAGE_FAULT, RANK_LOCK,
 	RANK_CODE,		/* says by its nature what was wrong: garbage collection ... */
 	RANK_BUSY,		/* on a CPU in code that is no part of what was waited for */
 	RANK_RUN,		/* on a CPU, nobody knows in which code */
@@ -157,7 +157,8 @@ struct quota_range {
 };
 struct allowance {		/* of a look at a quota: what is not charged to a thread yet */
 	uint32_t at;		/* index + 1 */
-	uint64_t left_ns;
+	uint32_t left;		/* times that it was throttled ... */
+	uint64_t left_ns;	/* ... and for how long */
 };
 struct thread_quotas {		/* that hold for a thread */
 	struct quota_range v[MAX_CGROUPS];
