@@ -82,6 +82,8 @@ struct task_struct {
 	unsigned int __state;
 	char comm[16];
 	unsigned int in_iowait : 1;
+	unsigned int frozen : 1;	/* stopped, or by a freezer of cgroup v2 (since 5.2) */
+	unsigned int flags;
 	unsigned long maj_flt;
 	struct css_set *cgroups;
 	struct task_struct *group_leader;

@@ -23,7 +23,9 @@ const volatile __u8 has_prev_state = 1;	/* sched_switch hands over the state (si
 
 enum {
 	SPANS_PER_SECOND = 4000,	/* of a CPU: the ring holds the wire, too */
-	TASK_RUNNING = 0, TASK_UNINTERRUPTIBLE = 2, TASK_DEAD = 0x80,
+	TASK_RUNNING = 0, TASK_UNINTERRUPTIBLE = 2, TASK_STOPPED = 4, TASK_TRACED = 8, TASK_DEAD = 0x80,
+	TASK_FROZEN = 0x8000,		/* since 6.1; a freezer of cgroup v1, or the whole system */
+	PF_FROZEN = 0x10000,		/* before */
 	WAKE_SLACK_NS = 20000,
 	REJOIN_NS = 200000,
 };
@@ -76,14 +78,14 @@ static __always_inline void tell_sleep(struct run *run, struct task_struct *task
 {
 	__u64 since = t->off_ns, end = t->ready_ns;
 	struct tl_thread_span span;
-	bool disk = t->wait == TL_WAIT_DISK, rejoins;
+	bool always = t->wait == TL_WAIT_DISK || t->wait == TL_WAIT_STOPPED, rejoins;
 
 	/* A wait that is cut by timeouts, as that for Python's GIL is: also its short end is told. */
 	rejoins = t->timed_out && t->wait == TL_WAIT_FUTEX && since - t->on_ns < REJOIN_NS;
 	t->timed_out = !t->by_tid;
 	if (end < since + min_sleep_ns && !rejoins)
 		return;
-	if (!disk && !(t->watch & (1u << t->wait)))
+	if (!always && !(t->watch & (1u << t->wait)))
 		return;
 	span = span_of(task, t, TL_SPAN_SLEEP, since, end);
 	span.wait = t->wait;
@@ -163,6 +165,17 @@ static __always_inline void tell_codes(struct run *run, struct task_struct *task
 
 /* ---- programs ---- */
 
+/* Is it not to run? A freezer of cgroup v2 lets it sleep as for an event; who waits in vfork counts as frozen,
+ * too. */
+static __always_inline bool is_stopped(struct task_struct *task, __u32 state)
+{
+	if (state & (TASK_STOPPED | TASK_TRACED | TASK_FROZEN))
+		return true;
+	if (state & TASK_UNINTERRUPTIBLE)
+		return task->flags & PF_FROZEN;
+	return bpf_core_field_exists(task->frozen) && BPF_CORE_READ_BITFIELD_PROBED(task, frozen);
+}
+
 /* What for? In an exception, not in a system call: for a page; or for a lock, if others change the maps of
  * the process meanwhile. */
 static __always_inline void look_at_sleep(struct task_struct *task, struct sched_thread *t, __u32 state)
@@ -205,7 +218,9 @@ static __always_inline void switched_out(struct run *run, struct task_struct *ta
 	t->by_tid = 0;
 	t->fault = 0;
 	t->wait = TL_WAIT_OTHER;
-	if (t->watch || (state & TASK_UNINTERRUPTIBLE))
+	if (is_stopped(task, state))
+		t->wait = TL_WAIT_STOPPED;
+	else if (t->watch || (state & TASK_UNINTERRUPTIBLE))
 		look_at_sleep(task, t, state);
 }
 
@@ -272,7 +287,7 @@ static __always_inline bool is_waker(struct task_struct *by, struct task_struct 
 	case TL_WAIT_FUTEX:
 		/* Nobody else has a way to it; and interrupts come to whom they find. */
 		return wakes_futex(nr) && (by->tgid == task->tgid || may_follow(by->tgid));
-	case TL_WAIT_POLL: case TL_WAIT_SOCKET: case TL_WAIT_PIPE:
+	case TL_WAIT_POLL: case TL_WAIT_SOCKET: case TL_WAIT_PIPE: case TL_WAIT_STOPPED:
 		return nr >= 0;
 	default:	/* a timer, a disk, a device */
 		return false;
@@ -304,7 +319,7 @@ int BPF_PROG(sched_waking, struct task_struct *task)
 	}
 	by = bpf_get_current_task_btf();
 	by_tid = by->pid;
-	if (t->watch && by_tid && is_waker(by, task, t->wait)) {
+	if ((t->watch || t->wait == TL_WAIT_STOPPED) && by_tid && is_waker(by, task, t->wait)) {
 		t->by_tgid = by->tgid;
 		t->by_tid = by_tid;
 		waker = may_follow(by->tgid) ? bpf_map_lookup_elem(&threads, &by_tid) : NULL;

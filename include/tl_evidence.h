@@ -38,6 +38,7 @@ enum tl_wait {			/* what a sleep was for; append only */
 	TL_WAIT_OTHER = 0, TL_WAIT_FUTEX = 1, TL_WAIT_POLL = 2, TL_WAIT_SOCKET = 3, TL_WAIT_GPU = 4,
 	TL_WAIT_DISK = 5,	/* page in, file */
 	TL_WAIT_PIPE = 6,
+	TL_WAIT_STOPPED = 7,	/* by a signal, a debugger or a cgroup's freezer */
 };
 enum tl_span_flag { TL_SPAN_IDLE_CPU = 1, TL_SPAN_MIGRATED = 2 };	/* in tl_hdr.flags */
 /* RUNNABLE: TL_SPAN_IDLE_CPU: the CPU was idle meanwhile, so it was not allowed to run (throttled). */

@@ -13,6 +13,7 @@ enum {
 	MAX_PROCESSES = 4096, /* of all servers, those without CUDA included */
 	MAX_SERVERS = 256,
 	MAX_STREAMS = 16384,
+	RING_OF_MANY = 4 << 20, /* for each but the first of many processes */
 	MAX_LOOK_S = 64, /* how seldom a process is asked whether it uses CUDA by now */
 };
 
@@ -181,9 +182,15 @@ static void beat_all(void *ctx)
 
 static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
 {
-	const struct gpu_attach_opts opts = { .tick = beat_all, .ctx = s };
+	struct gpu_attach_opts opts = { .tick = beat_all, .ctx = s };
+	const struct gpu_process *q;
 	struct gpu_entry entry;
-	int err = gpu__attach(tgid, &opts, &p->gpu, &entry);
+	int err;
+
+	for (q = map__oldest(s->processes, NULL); q; q = map__newer(s->processes, q, NULL))
+		if (q->gpu)
+			opts.ring_bytes = RING_OF_MANY;
+	err = gpu__attach(tgid, &opts, &p->gpu, &entry);
 
 	p->look_ns = 0;
 	if (err == -ESRCH) {

@@ -240,6 +240,25 @@ static void take_blocked(struct blame *b, struct gap *g, uint64_t t0_ns, uint64_
 	gap_add_clues(g, &l, left);
 }
 
+/* In llama.cpp the thread that computed a step hands its tokens over, before the next one begins: what keeps
+ * it from that keeps them. Other engines' steps end when they have been handed over. */
+static void take_hand_over(struct blame *b, struct gap *g, const struct answer *a, const struct output *to,
+			   uint64_t t0_ns, uint64_t t1_ns, uint64_t *left)
+{
+	uint32_t engine = b->v.seqs[a->seq - 1].engine;
+	size_t next = b->ix.facts[b->v.seqs[a->seq - 1].visits[to->visit].step].place + 1;
+	struct clue_list l;
+
+	if (b->v.engines[engine].e.engine != TL_ENGINE_LLAMA)
+		return;
+	if (next < b->ix.first[engine + 1])
+		t1_ns = least(t1_ns, step_index__span(&b->ix, b->ix.order[next]).t0_ns);
+	if (t1_ns <= t0_ns)
+		return;
+	clues__engine(b->clues, engine, t0_ns, t1_ns, &l);
+	gap_add_clues(g, &l, left);
+}
+
 void cut_delivery(struct blame *b, struct gap *g, const struct answer *a, const struct output *to,
 		  uint64_t t0_ns, uint64_t t1_ns, uint64_t own_ns)
 {
@@ -261,6 +280,8 @@ void cut_delivery(struct blame *b, struct gap *g, const struct answer *a, const 
 	}
 	if (left > TINY_NS)
 		take_blocked(b, g, t0_ns, t1_ns, &left);
+	if (left > TINY_NS && a->seq && to->made_ns)
+		take_hand_over(b, g, a, to, t0_ns, t1_ns, &left);
 	if (left > TINY_NS) {
 		clues__front(b->clues, engine, t0_ns, t1_ns, g->request, &l);
 		gap_add_clues(g, &l, &left);

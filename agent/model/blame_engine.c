@@ -6,6 +6,8 @@
 enum { TINY_NS = 20000 };
 /* A step that computes a prompt is odd only far from usual: what it costs depends on more than tokens. */
 enum { MIN_PREFILL_STEPS = 8, MAX_PREFILL_FACTOR = 3 };
+/* Of more steps of others in a row nobody asks who was in them: time would go by the square of their number. */
+enum { MAX_OTHERS = 4096 };
 
 bool lost_in(const struct blame *b, uint64_t t0_ns, uint64_t t1_ns)
 {
@@ -266,12 +268,25 @@ static void cut_parked(struct walk *w, const struct preempt_root *root, uint64_t
 	w->at_ns = until_ns;
 }
 
+/* Away for very many steps: who ran meanwhile is not asked any more. */
+static void cut_crowd(struct walk *w, uint64_t until_ns)
+{
+	until_ns = least(until_ns, w->end_ns);
+	if (until_ns <= w->at_ns)
+		return;
+	if (lost_in(w->b, w->at_ns, until_ns))
+		gap_add(w->g, MECH_LOST, PROV_NONE, until_ns - w->at_ns, NULL, NULL);
+	else
+		gap_add(w->g, MECH_LEFT_OUT, PROV_INFERRED, until_ns - w->at_ns, NULL, NULL);
+	w->at_ns = until_ns;
+}
+
 /* Everything from w->at_ns to the end of the visit's step, that step included. */
 static void cut_visit(struct walk *w, size_t visit, size_t place)
 {
 	const struct step_index *ix = &w->b->ix;
 	const struct rec_visit *own = &w->b->v.seqs[w->seq].visits[visit];
-	size_t own_place = ix->facts[own->step].place;
+	size_t own_place = ix->facts[own->step].place, others = 0;
 	const struct preempt_root *root = NULL;
 	struct step_span at = step_index__span(ix, own->step);
 
@@ -280,13 +295,15 @@ static void cut_visit(struct walk *w, size_t visit, size_t place)
 		place = own_place;
 	}
 	w->skips = w->b->turns[w->b->v.seqs[w->seq].engine].skipped;
-	for (; place < own_place; place++) {
+	for (; place < own_place && others++ < MAX_OTHERS; place++) {
 		uint32_t step = ix->order[place];
 		struct step_span other = step_index__span(ix, step);
 
 		cut_hole(w, other.t0_ns, own->step, own_of(own));
 		cut_other_step(w, step, &other, own_of(own));
 	}
+	if (place < own_place)
+		cut_crowd(w, at.t0_ns);
 	cut_hole(w, at.t0_ns, own->step, own_of(own));
 	cut_own_step(w, own, &at);
 }

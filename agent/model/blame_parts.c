@@ -100,12 +100,18 @@ static struct blame_part *part_for(struct gap *g, enum mechanism m, enum provena
 	return like;
 }
 
+/* Nobody slows himself: what its own request did is for no other's sake. */
+static const struct culprit *other(const struct gap *g, const struct culprit *who)
+{
+	return who && (who->type != WHO_REQUEST || who->id != g->request) ? who : &nobody;
+}
+
 void gap_add(struct gap *g, enum mechanism m, enum provenance prov, uint64_t ns,
 	     const struct culprit *who, const struct culprit *root)
 {
 	if (!ns)
 		return;
-	part_for(g, m, prov, who ? who : &nobody, root ? root : &nobody)->ns += ns;
+	part_for(g, m, prov, other(g, who), other(g, root))->ns += ns;
 	if (g->is_behind)
 		g->behind_ns[m] += ns;
 }
@@ -171,12 +177,9 @@ static void add_member(struct blame *b, struct gap *g, enum mechanism m, uint64_
 		if (p && p->prov > prov)
 			prov = (enum provenance)p->prov;
 	}
-	/* of parallel answers one computes the prompt of all: nobody slows himself */
-	if (who.type == WHO_REQUEST && who.id == g->request) {
-		who = nobody;
-		if (m == MECH_PREFILL)
-			m = MECH_OWN_PREFILL;
-	}
+	/* of parallel answers one computes the prompt of all */
+	if (m == MECH_PREFILL && who.type == WHO_REQUEST && who.id == g->request)
+		m = MECH_OWN_PREFILL;
 	gap_add(g, m, prov, ns, &who, &root);
 }
 

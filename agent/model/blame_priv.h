@@ -13,6 +13,7 @@ struct loss {
 
 /* Who is behind a preemption: number k of a sequence's. */
 struct preempt_root {
+	uint64_t at_ns;
 	uint32_t seq, k;
 	uint32_t root;		/* sequence, index + 1; 0: not known */
 	uint8_t prov;
@@ -61,7 +62,7 @@ struct blame {
 	struct step_writes *writes;		/* by step */
 	struct loss *losses;			/* by begin; ends never fall */
 	size_t n_losses;
-	struct preempt_root *roots;		/* by seq, k */
+	struct preempt_root *roots;		/* by seq, time */
 	size_t n_roots;
 	uint32_t *by_begin; /* sequences with steps: engine after engine, by their first */
 	size_t *first_of;			/* per engine: in by_begin; one more than engines */

@@ -71,6 +71,26 @@ static uint32_t infer(const struct blame *b, uint32_t seq, const struct rec_pree
 	return root;
 }
 
+/* Did it run while the other was without its place? A slot's last sequence may have ended long ago. */
+static bool ran_meanwhile(const struct blame *b, uint32_t seq, const struct rec_preemption *p)
+{
+	const struct rec_sequence *q = &b->v.seqs[seq];
+
+	return q->n_visits && b->v.steps[q->visits[q->n_visits - 1].step].t1_ns >= p->at_ns &&
+	       (!p->resumed_ns || b->v.steps[q->visits[0].step].t0_ns <= p->resumed_ns);
+}
+
+static int by_seq_and_time(const void *pa, const void *pb)
+{
+	const struct preempt_root *x = pa, *y = pb;
+
+	if (x->seq != y->seq)
+		return x->seq < y->seq ? -1 : 1;
+	if (x->at_ns != y->at_ns)
+		return x->at_ns < y->at_ns ? -1 : 1;
+	return x->k < y->k ? -1 : x->k > y->k;
+}
+
 int roots_find(struct blame *b)
 {
 	size_t n = 0;
@@ -85,39 +105,33 @@ int roots_find(struct blame *b)
 	for (uint32_t i = 0; i < b->v.n_seqs; i++)
 		for (uint32_t k = 0; k < b->v.seqs[i].n_preemptions; k++) {
 			const struct rec_preemption *p = &b->v.seqs[i].preemptions[k];
-			bool said = p->for_seq && p->for_seq <= b->v.n_seqs;
+			bool said = p->for_seq && p->for_seq <= b->v.n_seqs &&
+				    ran_meanwhile(b, p->for_seq - 1, p);
 
 			b->roots[b->n_roots++] = (struct preempt_root){
-				i, k, said ? p->for_seq : infer(b, i, p),
-				said ? p->prov : PROV_INFERRED,
+				.at_ns = p->at_ns, .seq = i, .k = k,
+				.root = said ? p->for_seq : infer(b, i, p),
+				.prov = said ? p->prov : PROV_INFERRED,
 			};
 		}
+	qsort(b->roots, b->n_roots, sizeof(*b->roots), by_seq_and_time);
 	return 0;
-}
-
-static size_t roots_of(const struct blame *b, uint32_t seq)
-{
-	size_t lo = 0, hi = b->n_roots;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (b->roots[mid].seq < seq)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
 }
 
 const struct preempt_root *root_at(const struct blame *b, uint32_t seq, uint64_t t_ns)
 {
-	const struct preempt_root *last = NULL;
+	size_t lo = 0, hi = b->n_roots;	/* the first one of a later sequence, or at t or later */
 
-	for (size_t i = roots_of(b, seq); i < b->n_roots && b->roots[i].seq == seq; i++)
-		if (b->v.seqs[seq].preemptions[b->roots[i].k].at_ns < t_ns)
-			last = &b->roots[i];
-	return last;
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		const struct preempt_root *p = &b->roots[mid];
+
+		if (p->seq < seq || (p->seq == seq && p->at_ns < t_ns))
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo && b->roots[lo - 1].seq == seq ? &b->roots[lo - 1] : NULL;
 }
 
 bool parked_before(const struct blame *b, uint32_t seq, size_t visit,

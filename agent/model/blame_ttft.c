@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 enum { MAX_HOLDERS_NAMED = 16,
+       MAX_HOLDERS = 4096,	/* more are a crowd; on a slot, of so many that began before */
        MAX_STEPS_BEHIND = 256,	/* a longer queue is one for places */
        KV_FULL_PPM = 950000,
        TINY_NS = 20000,
@@ -68,11 +69,12 @@ static size_t begun_behind(const struct blame *b, uint32_t engine, size_t place)
 static int slot_holders(struct blame *b, const struct walk *w, uint64_t until_ns, size_t *n)
 {
 	const struct rec_sequence *q = &b->v.seqs[w->seq];
-	size_t first = b->first_of[q->engine], at;
+	size_t first = b->first_of[q->engine], at, back = 0;
 
 	if (b->v.engines[q->engine].e.engine != TL_ENGINE_LLAMA)
 		return 0;
-	for (at = begun_behind(b, q->engine, b->ix.facts[q->visits[0].step].place); at-- > first;) {
+	at = begun_behind(b, q->engine, b->ix.facts[q->visits[0].step].place);
+	while (at-- > first && back++ < MAX_HOLDERS) {
 		uint32_t seq = b->by_begin[at];
 
 		if (seq == w->seq || b->v.seqs[seq].slot != q->slot)
@@ -99,7 +101,7 @@ static int room_holders(struct blame *b, const struct walk *w, uint64_t until_ns
 		if (add_holder(b, w, until_ns, b->v.members[st->first_member + i].seq, n))
 			return -1;
 	at = begun_behind(b, engine, place);
-	for (; at < b->first_of[engine + 1]; at++) {
+	for (; at < b->first_of[engine + 1] && *n <= MAX_HOLDERS; at++) {
 		if (life_of(b, b->by_begin[at]).since_ns >= until_ns)
 			break;
 		if (add_holder(b, w, until_ns, b->by_begin[at], n))
@@ -162,6 +164,8 @@ static int cut_queue(struct walk *w, uint64_t until_ns)
 		return 0;
 	if (!n && room_holders(b, w, until_ns, &n))
 		return -1;
+	if (n > MAX_HOLDERS)
+		n = 0;
 	for (size_t i = 0; i < n; i++)
 		weight += b->holders[i].ns;
 	if (n)

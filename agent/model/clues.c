@@ -51,11 +51,32 @@ uint32_t clues_tgid(const struct clues *c, uint32_t engine)
 
 uint32_t clues_server(const struct clues *c, uint32_t tgid)
 {
-	/* The newest first: a pid that was used again belongs to its last owner. */
-	for (size_t i = c->v->n_engines; i-- > 0;)
-		if (c->v->engines[i].e.hdr.tgid == tgid)
-			return c->v->engines[i].e.server ? c->v->engines[i].e.server : tgid;
-	return tgid;
+	const struct process *p = map__get(c->processes, tgid);
+
+	return p ? p->server : tgid;
+}
+
+/* A pid that was used again belongs to its last owner. */
+static int processes_make(struct clues *c)
+{
+	size_t n = c->v->n_engines;
+
+	c->processes = map__new(sizeof(struct process), n + 1);
+	c->engine_servers = calloc(n + 1, sizeof(*c->engine_servers));
+	if (!c->processes || !c->engine_servers)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		const struct tl_engine *e = &c->v->engines[i].e;
+		struct process *p = map__put(c->processes, e->hdr.tgid, NULL);
+
+		if (!p)
+			return -ENOMEM;
+		p->server = e->server ? e->server : e->hdr.tgid;
+		p->has_steps |= c->ix.first[i] < c->ix.first[i + 1];
+	}
+	for (size_t i = 0; i < n; i++)
+		c->engine_servers[i] = clues_server(c, c->v->engines[i].e.hdr.tgid);
+	return 0;
 }
 
 static uint64_t thread_key(uint32_t tgid, uint32_t tid)
@@ -138,7 +159,8 @@ static uint64_t watched_threads(const struct clues *c, uint32_t engine)
 			bits |= BIT(MECH_GC) | BIT(MECH_GIL) | BIT(MECH_GRAMMAR) | BIT(MECH_COMPILE);
 			/* fall through */
 		case TL_ROLE_COMPUTE:
-			bits |= BIT(MECH_THROTTLED) | BIT(MECH_RUN_QUEUE) | BIT(MECH_PAGE_FAULT);
+			bits |= BIT(MECH_THROTTLED) | BIT(MECH_RUN_QUEUE) | BIT(MECH_PAGE_FAULT) |
+				BIT(MECH_STOPPED);
 			break;
 		case TL_ROLE_FRONT:
 			bits |= BIT(MECH_EVENT_LOOP) | BIT(MECH_METRICS);
@@ -198,6 +220,8 @@ int clues__new(const struct model_view *v, struct clues **ret)
 	c->ev = v->evidence ? v->evidence : &none;
 	err = step_index__init(&c->ix, v);
 	if (!err)
+		err = processes_make(c);
+	if (!err)
 		err = numbers_make(c);
 	if (!err)
 		err = threads_make(c);
@@ -240,6 +264,8 @@ void clues__free(struct clues *c)
 	gpu_free(c);
 	send_free(c);
 	step_index__free(&c->ix);
+	map__free(c->processes);
+	free(c->engine_servers);
 	free(c->numbers);
 	free(c->threads);
 	free(c->works);
@@ -256,17 +282,10 @@ static bool same_cause(const struct clue *a, const struct clue *b)
 	return a->mechanism == b->mechanism && a->who.type == b->who.type && a->who.id == b->who.id;
 }
 
-/* A list that is full keeps the amounts of what it has already, and for the rest the longest. */
-void list_add(struct clue_list *l, const struct clue *k)
+void list_add_up(struct clue_list *l, const struct clue *k)
 {
 	size_t shortest = 0;
 
-	if (!k->ns)
-		return;
-	if (l->n < MAX_CLUES) {
-		l->v[l->n++] = *k;
-		return;
-	}
 	for (size_t i = 0; i < l->n; i++) {
 		if (same_cause(&l->v[i], k)) {
 			l->v[i].ns += k->ns;
@@ -276,8 +295,21 @@ void list_add(struct clue_list *l, const struct clue *k)
 		if (l->v[i].ns < l->v[shortest].ns)
 			shortest = i;
 	}
-	if (l->v[shortest].ns < k->ns)
+	if (l->n < MAX_CLUES)
+		l->v[l->n++] = *k;
+	else if (l->v[shortest].ns < k->ns)
 		l->v[shortest] = *k;
+}
+
+/* A list that is full keeps the amounts of what it has already, and for the rest the longest. */
+void list_add(struct clue_list *l, const struct clue *k)
+{
+	if (!k->ns)
+		return;
+	if (l->n < MAX_CLUES)
+		l->v[l->n++] = *k;
+	else
+		list_add_up(l, k);
 }
 
 static int clue_by_time(const void *pa, const void *pb)

@@ -9,6 +9,7 @@ enum {
 	MAX_LOOK_NS = 20000000,	/* between two pieces of a wait for a lock */
 	MIN_HOLE_NS = 500000,	/* of a hole between steps, to look for who was busy in it */
 	MAX_BACK = 32,		/* codes to look back over for one that covers a moment */
+	MAX_PIECES_ASKED = 4096,	/* of one span, one by one */
 };
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -93,6 +94,20 @@ static bool slept_for_lock(const struct clues *c, const struct watched *w, const
 	       !is_helper(c, s->by_tgid, s->by_tid);
 }
 
+static bool computes(const struct watched *w)
+{
+	return w->t->role == TL_ROLE_ENGINE || w->t->role == TL_ROLE_LAUNCH || w->t->role == TL_ROLE_COMPUTE;
+}
+
+/* An engine's thread that waits behind one that computes the same steps, of its own process or of a worker of
+ * its server: that is what the step takes where there are too few CPUs for both. */
+static bool behind_own_work(const struct clues *c, const struct watched *w, const struct tl_thread_span *s)
+{
+	const struct watched *by = s->by_tid ? clues_thread(c, s->by_tgid, s->by_tid) : NULL;
+
+	return by && computes(by) && by->server == w->server;
+}
+
 /* false: says nothing. */
 static bool classify_span(const struct clues *c, const struct watched *w, bool front, struct thread_quotas *q,
 			  struct piece *p)
@@ -107,11 +122,18 @@ static bool classify_span(const struct clues *c, const struct watched *w, bool f
 			p->prov = p->more ? PROV_OBSERVED : PROV_INFERRED;
 			return true;
 		}
+		if (!front && behind_own_work(c, w, s))
+			return false;
 		p->rank = RANK_RUN_QUEUE;
 		p->mechanism = MECH_RUN_QUEUE;
 		return true;
 	case TL_SPAN_SLEEP:
-		if (s->wait == TL_WAIT_DISK || s->major_faults) {
+		if (s->wait == TL_WAIT_STOPPED) {
+			p->rank = RANK_STOPPED;
+			p->mechanism = MECH_STOPPED;
+			return true;
+		}
+		if (s->wait == TL_WAIT_DISK) {
 			p->rank = RANK_PAGE_FAULT;
 			p->mechanism = MECH_PAGE_FAULT;
 			return true;
@@ -263,11 +285,6 @@ int thread_pieces(const struct clues *c, const struct watched *w, bool front, st
 
 /* ---- an engine's threads together ---- */
 
-static bool computes(const struct watched *w)
-{
-	return w->t->role == TL_ROLE_ENGINE || w->t->role == TL_ROLE_LAUNCH || w->t->role == TL_ROLE_COMPUTE;
-}
-
 static bool has_steps(const struct clues *c, uint32_t engine)
 {
 	return c->ix.first[engine] < c->ix.first[engine + 1];
@@ -276,19 +293,16 @@ static bool has_steps(const struct clues *c, uint32_t engine)
 /* Is it an engine process of its own, with steps? Then its ranks are not another's. */
 static bool is_engine(const struct clues *c, uint32_t tgid)
 {
-	for (uint32_t i = 0; i < c->v->n_engines; i++)
-		if (c->v->engines[i].e.hdr.tgid == tgid && has_steps(c, i))
-			return true;
-	return false;
+	const struct process *p = map__get(c->processes, tgid);
+
+	return p && p->has_steps;
 }
 
 /* Then workers that do not say of which rank they are can be of no other. */
 static bool is_only_engine(const struct clues *c, uint32_t engine)
 {
-	uint32_t server = clues_server(c, clues_tgid(c, engine));
-
 	for (uint32_t i = 0; i < c->v->n_engines; i++)
-		if (i != engine && has_steps(c, i) && clues_server(c, clues_tgid(c, i)) == server)
+		if (c->engine_servers[i] == c->engine_servers[engine] && i != engine && has_steps(c, i))
 			return false;
 	return true;
 }
@@ -302,7 +316,7 @@ static bool works_for(const struct clues *c, const struct watched *w, uint32_t e
 	if (w->t->hdr.tgid == tgid)
 		return true;
 	return has_steps(c, engine) && (w->t->rank >= 0 || of_server) &&
-	       w->server == clues_server(c, tgid) && !is_engine(c, w->t->hdr.tgid);
+	       w->server == c->engine_servers[engine] && !is_engine(c, w->t->hdr.tgid);
 }
 
 /* To be on a CPU is what an engine's thread is there for in a step; between steps it is not. */
@@ -381,16 +395,43 @@ int engine_lines_make(struct clues *c)
 	return err;
 }
 
+/* Of a span with very many pieces, every so manieth stands for those behind it: each of many long spans that
+ * overlap would look at all of them. In no place any more, and how long is inferred. */
+static void list_estimate(const struct clues *c, struct clue_list *ret, const struct piece *p, size_t n,
+			  uint64_t t0_ns, uint64_t t1_ns)
+{
+	size_t stride = n / MAX_PIECES_ASKED + 1;
+	struct clue_list one;
+
+	for (size_t i = 0; i < n; i += stride) {
+		one.n = 0;
+		list_add_piece(c, &one, &p[i], t0_ns, t1_ns);
+		if (!one.n)
+			continue;
+		one.v[0].ns *= stride < n - i ? stride : n - i;
+		one.v[0].t0_ns = one.v[0].t1_ns = 0;
+		one.v[0].prov = PROV_INFERRED;
+		list_add_up(ret, &one.v[0]);
+	}
+}
+
 void clues__engine(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns,
 		   struct clue_list *ret)
 {
 	const struct line *l;
+	size_t i, n;
 
 	ret->n = 0;
 	if (engine >= c->v->n_engines)
 		return;
 	l = &c->engine_lines[engine];
-	for (size_t i = pieces_after(l->p, l->n, t0_ns); i < l->n && l->p[i].t0_ns < t1_ns; i++)
+	i = pieces_after(l->p, l->n, t0_ns);
+	n = pieces_after(l->p, l->n, t1_ns) - i;
+	if (n > MAX_PIECES_ASKED) {
+		list_estimate(c, ret, l->p + i, n, t0_ns, t1_ns);
+		return;
+	}
+	for (; i < l->n && l->p[i].t0_ns < t1_ns; i++)
 		list_add_piece(c, ret, &l->p[i], t0_ns, t1_ns);
 	list_sort(ret);
 }

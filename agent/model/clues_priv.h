@@ -3,6 +3,7 @@
 #ifndef TL_CLUES_PRIV_H
 #define TL_CLUES_PRIV_H
 
+#include "base/map.h"
 #include "base/vec.h"
 #include "model/clues.h"
 #include "model/evidence.h"
@@ -11,7 +12,7 @@
 
 /* Of two reasons at once the smaller one stands: it is nearer to the hardware. */
 enum piece_rank {
-	RANK_THROTTLED, RANK_RUN_QUEUE, RANK_PAGE_FAULT, RANK_LOCK,
+	RANK_STOPPED, RANK_THROTTLED, RANK_RUN_QUEUE, RANK_PAGE_FAULT, RANK_LOCK,
 	RANK_CODE,		/* says by its nature what was wrong: garbage collection ... */
 	RANK_BUSY,		/* on a CPU in code that is no part of what was waited for */
 	RANK_RUN,		/* on a CPU, nobody knows in which code */
@@ -61,6 +62,11 @@ struct watched {		/* a thread that is recorded */
 	uint32_t server;	/* tgid of the first process of its server, 0: not known */
 };
 
+struct process {		/* one that is among the engines */
+	uint32_t server;	/* the first process of its server */
+	bool has_steps;
+};
+
 struct by_number {
 	uint32_t req, index;
 };
@@ -99,6 +105,8 @@ struct clues {
 	const struct model_view *v;
 	const struct evidence *ev;
 	struct step_index ix;
+	struct map *processes;		/* by tgid: struct process */
+	uint32_t *engine_servers;	/* per engine: the first process of its server */
 	struct by_number *numbers;	/* of requests, by number */
 	struct watched *threads;	/* by tgid, tid */
 	size_t n_threads;
@@ -127,6 +135,7 @@ uint32_t clues_tgid(const struct clues *c, uint32_t engine);	/* 0: of none that 
 uint32_t clues_server(const struct clues *c, uint32_t tgid);	/* its first process; tgid itself if not known */
 const struct watched *clues_thread(const struct clues *c, uint32_t tgid, uint32_t tid);	/* NULL: none */
 void list_add(struct clue_list *l, const struct clue *k);
+void list_add_up(struct clue_list *l, const struct clue *k);	/* in no place where its cause is there already */
 void list_sort(struct clue_list *l);
 
 /* clues_who.c */
@@ -148,7 +157,8 @@ struct quota_range {
 };
 struct allowance {		/* of a look at a quota: what is not charged to a thread yet */
 	uint32_t at;		/* index + 1 */
-	uint64_t left_ns;
+	uint32_t left;		/* times that it was throttled ... */
+	uint64_t left_ns;	/* ... and for how long */
 };
 struct thread_quotas {		/* that hold for a thread */
 	struct quota_range v[MAX_CGROUPS];

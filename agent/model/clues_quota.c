@@ -36,7 +36,8 @@ static struct allowance *allowance_of(const struct clues *c, struct thread_quota
 		if (q->seen[i].at == at)
 			return &q->seen[i];
 	a = &q->seen[q->n_seen++ % MAX_LOOKS];
-	*a = (struct allowance){ at, c->ev->throttles.v[at - 1].throttled_ns };
+	*a = (struct allowance){ at, c->ev->throttles.v[at - 1].n_throttled,
+				 c->ev->throttles.v[at - 1].throttled_ns };
 	return a;
 }
 
@@ -65,24 +66,41 @@ static size_t allowances(const struct clues *c, struct thread_quotas *q, uint64_
 	return n;
 }
 
+/* How long a thread is kept when the quota is used up: to the end of the period at most, while the kernel adds up
+ * all CPUs. */
+static uint64_t usual_ns(const struct tl_throttle *q)
+{
+	uint64_t ns = q->throttled_ns / (q->n_throttled ? q->n_throttled : 1);
+
+	return q->period_us ? least(ns, 1000ull * q->period_us) : ns;
+}
+
+struct throttling {		/* as looks at quotas saw it around a span, as far as it is not charged */
+	uint64_t left_ns, usual_ns;
+	uint32_t left;
+};
+
 /*
  * A thread that is not allowed to run is runnable like any other. Its CPU is idle then, or runs somebody
  * else. The quota tells: what was throttled and is not charged yet must be at least half of the span. If
- * somebody else had the CPU for nearly all of a span that is clearly longer than the throttling, the queue
- * is the reason, and so it is while another one of its cgroup runs there: then the cgroup may run.
+ * somebody else had the CPU for nearly all of a span that is clearly longer than the throttling, or clearly
+ * shorter than one usually is, the queue is the reason, and so it is while another one of its cgroup runs there:
+ * then the cgroup may run. The kernel counts less than a thread waits where a throttling ends on one CPU before
+ * it does on another: a span as long as they usually are, for which nobody else had the CPU, is one.
  */
-static bool is_throttled(const struct tl_thread_span *s, uint64_t own_cgroup, uint64_t throttled_ns)
+static bool is_throttled(const struct tl_thread_span *s, uint64_t own_cgroup, const struct throttling *q)
 {
 	uint64_t len = s->hdr.ts_ns - s->since_ns;
 	bool sibling = s->by_tgid && s->by_cgroup && s->by_cgroup == own_cgroup;
+	bool explained = s->by_tgid && s->by_ns >= len / 10 * 9, as_usual = len >= q->usual_ns / 2;
 
 	if (s->hdr.flags & TL_SPAN_IDLE_CPU)
 		return true;
-	if (throttled_ns < len / 2)
-		return false;
+	if (q->left_ns < len / 2)
+		return q->left && as_usual && !sibling && s->by_ns < len / 2;
 	if (sibling)
 		return s->by_ns < len / 2;
-	return !s->by_tgid || s->by_ns < len / 10 * 9 || throttled_ns >= len / 4 * 3;
+	return !explained || (as_usual && q->left_ns >= len / 4 * 3);
 }
 
 bool was_throttled(const struct clues *c, const struct watched *w, const struct tl_thread_span *s,
@@ -90,17 +108,28 @@ bool was_throttled(const struct clues *c, const struct watched *w, const struct 
 {
 	struct allowance *v[MAX_LOOKS];
 	size_t n = allowances(c, q, s->since_ns, s->hdr.ts_ns, v);
-	uint64_t rest_ns = s->hdr.ts_ns - s->since_ns, left_ns = 0, part_ns;
+	uint64_t rest_ns = s->hdr.ts_ns - s->since_ns, part_ns;
+	struct throttling t = { .left = 0 };
+	bool counted = false;
 
-	for (size_t i = 0; i < n; i++)
-		left_ns += v[i]->left_ns;
-	if (!is_throttled(s, w->t->cgroup, left_ns))
+	for (size_t i = 0; i < n; i++) {
+		uint64_t ns = usual_ns(&c->ev->throttles.v[v[i]->at - 1]);
+
+		t.left_ns += v[i]->left_ns;
+		t.left += v[i]->left;
+		t.usual_ns = ns > t.usual_ns ? ns : t.usual_ns;
+	}
+	if (!is_throttled(s, w->t->cgroup, &t))
 		return false;
 	*ret_at = n ? v[0]->at : 0;
 	for (size_t i = 0; i < n; i++) {
 		part_ns = least(rest_ns, v[i]->left_ns);
 		v[i]->left_ns -= part_ns;
 		rest_ns -= part_ns;
+		if (!counted && v[i]->left) {
+			v[i]->left--;
+			counted = true;
+		}
 	}
 	return true;
 }

@@ -108,7 +108,7 @@ size_t request_delivery(const struct model_view *v, const struct rec_request *r,
 	const struct rec_sequence *q = r->n_seqs == 1 ? &v->seqs[r->seqs[0]] : NULL;
 	struct outputs o = { .q = q };
 	struct counts c;
-	size_t i, chunk, ordinal, n_steps = 0;
+	size_t i, chunk, ordinal, n_steps = 0, n_known = 0;
 	uint64_t had;
 
 	*ret_exact = false;
@@ -137,7 +137,10 @@ size_t request_delivery(const struct model_view *v, const struct rec_request *r,
 		if (ordinal > i) /* a chunk before there was anything to put into it: not its own */
 			return 0;
 		ret[i] = chunk_ns(r, chunk) - had;
+		n_known++;
 	}
+	if (n_known < c.outputs) /* a step that ended at no time: a damaged recording */
+		return 0;
 	*ret_exact = c.outputs == c.chunks && !v->steps[q->visits[0].step].inferred;
 	return c.outputs;
 }

@@ -143,15 +143,24 @@ int imember_add(struct inferred *f, const struct imember *k)
 	return 0;
 }
 
+/* Did token i of a request (`first` is the first of `at`) come as long behind the one before as its step took? Those
+ * that were held up come all at once. */
+static bool came_in_time(const struct inferred *f, const struct rec_request *r, size_t i, uint32_t at)
+{
+	uint64_t took = at && at < f->steps.n ? f->steps.v[at].end_ns - f->steps.v[at - 1].end_ns : 0;
+
+	return took && chunk_ns(r, i) - chunk_ns(r, i - 1) >= took / 2;
+}
+
 /*
  * Tokens first ... first + n - 1 of a request, all written behind steps of one segment. at[i]: the last step before
- * token i. The shift between tokens and steps only grows, and no token comes before its step: it is at most that of
- * each later token. A shift that only the last few tokens show is lateness of theirs.
+ * token first + i. The shift between tokens and steps only grows, and no token comes before its step: it is at most that
+ * of each later token. A shift that only few tokens show that came in time is lateness of theirs.
  */
-static void settle(uint32_t *at, size_t n)
+static void settle(const struct inferred *f, const struct rec_request *r, size_t first, uint32_t *at, size_t n)
 {
 	int64_t shift = INT64_MAX;
-	size_t same = 0;
+	size_t in_time = 0, flat_from = n;
 
 	for (size_t i = n; i-- > 0;) {
 		int64_t s = (int64_t)at[i] - (int64_t)i;
@@ -159,15 +168,13 @@ static void settle(uint32_t *at, size_t n)
 		shift = s < shift ? s : shift;
 		at[i] = shift + (int64_t)i < 0 ? UINT32_MAX : (uint32_t)(shift + (int64_t)i);
 	}
-	for (size_t i = n; i-- > 1;) {
-		same++;
-		if (at[i] - at[i - 1] == 1)
-			continue;
-		if (same < MIN_SHIFT)
-			for (size_t k = i; k < n; k++)
-				at[k] = at[k - 1] + 1;
-		break;
+	for (size_t i = n; i-- > 1 && in_time < MIN_SHIFT && at[i - 1] != UINT32_MAX;) {
+		in_time += came_in_time(f, r, first + i, at[i]);
+		if (at[i] - at[i - 1] != 1 && in_time < MIN_SHIFT)
+			flat_from = i;
 	}
+	for (size_t i = flat_from; i < n; i++)
+		at[i] = at[i - 1] + 1;
 }
 
 static int add_tokens(struct inferred *f, uint32_t request, const uint32_t *at, size_t n, bool has_first)
@@ -210,7 +217,7 @@ static int decode_stream(struct inferred *f, uint32_t request)
 		if (at[i] == UINT32_MAX)
 			continue;
 		if (r->n == 1)
-			settle(at + i, n);
+			settle(f, r, i, at + i, n);
 		err = add_tokens(f, request, at + i, n, !i && !r->joined_late);
 	}
 	free(at);

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-enum mechanism {		/* append only: the order is that of tables */
+enum mechanism {		/* the order is that of tables; what is told outside are names */
 	/* what a token takes when nobody disturbs */
 	MECH_OWN_DECODE,	/* the step of this batch size and context, undisturbed */
 	MECH_OWN_PREFILL,	/* its own prompt */
@@ -27,6 +27,7 @@ enum mechanism {		/* append only: the order is that of tables */
 	MECH_THROTTLED,		/* CPU quota of a cgroup */
 	MECH_RUN_QUEUE,		/* somebody else had the CPU */
 	MECH_PAGE_FAULT,	/* waited for the disk */
+	MECH_STOPPED,		/* by a signal, a debugger, a freezer */
 	/* devices */
 	MECH_GRAPH_MISS, MECH_PADDING,
 	MECH_COLLECTIVE,	/* waited for a rank that was late */

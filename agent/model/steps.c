@@ -295,6 +295,7 @@ int step_on_step(struct model *m, const struct tl_step *e)
 {
 	struct rec_step *st;
 	uint32_t engine, index = m->v.n_steps;
+	uint64_t n_tokens_of_all = 0;
 	int err;
 
 	if (e->result)
@@ -332,6 +333,9 @@ int step_on_step(struct model *m, const struct tl_step *e)
 			.guess = v.guess, .again = v.again,
 		};
 		st->n_members++;
+		n_tokens_of_all += n_tokens;
 	}
+	if (st->n_tokens < n_tokens_of_all)	/* it contradicts itself: its members have them */
+		st->n_tokens = n_tokens_of_all < UINT32_MAX ? (uint32_t)n_tokens_of_all : UINT32_MAX;
 	return 0;
 }

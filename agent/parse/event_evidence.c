@@ -8,7 +8,7 @@ NAMES(roles, { TL_ROLE_OTHER, "other" }, { TL_ROLE_ENGINE, "engine" }, { TL_ROLE
 NAMES(states, { TL_SPAN_RUN, "run" }, { TL_SPAN_RUNNABLE, "runnable" }, { TL_SPAN_SLEEP, "sleep" });
 NAMES(waits, { TL_WAIT_OTHER, "other" }, { TL_WAIT_FUTEX, "futex" }, { TL_WAIT_POLL, "poll" },
       { TL_WAIT_SOCKET, "socket" }, { TL_WAIT_GPU, "gpu" }, { TL_WAIT_DISK, "disk" },
-      { TL_WAIT_PIPE, "pipe" });
+      { TL_WAIT_PIPE, "pipe" }, { TL_WAIT_STOPPED, "stopped" });
 NAMES(span_flags, { TL_SPAN_IDLE_CPU, "IDLE_CPU" }, { TL_SPAN_MIGRATED, "MIGRATED" });
 NAMES(code_kinds, { TL_CODE_OTHER, "other" }, { TL_CODE_GC, "gc" }, { TL_CODE_TOKENIZER, "tokenizer" },
       { TL_CODE_DETOKENIZER, "detokenizer" }, { TL_CODE_GRAMMAR, "grammar" },

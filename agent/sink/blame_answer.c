@@ -228,6 +228,7 @@ static const char *const phrases[N_MECHANISMS] = {
 	[MECH_THROTTLED] = "a CPU quota that was used up",
 	[MECH_RUN_QUEUE] = "waiting for a CPU",
 	[MECH_PAGE_FAULT] = "waiting for the disk",
+	[MECH_STOPPED] = "the server being stopped or frozen",
 	[MECH_GRAPH_MISS] = "CUDA graph misses",
 	[MECH_PADDING] = "batches padded to a captured graph",
 	[MECH_COLLECTIVE] = "waiting for a late rank",
@@ -333,7 +334,7 @@ static void append_nothing(struct sentence *to, const struct blame_sum *s)
 	}
 	append(to, "Nobody slowed anybody worth naming");
 	above = above_ns(s, SIDE_GAPS);
-	if (s->n_gaps)
+	if (s->gaps_ns)	/* tokens that left in one write have gaps of no time */
 		append(to, ": %.1f %% of the time between tokens is what they take undisturbed",
 		       (double)(int64_t)(1000.0 * (double)own / (double)s->gaps_ns) / 10);
 	if (above && row_ns(s, m, SIDE_GAPS))

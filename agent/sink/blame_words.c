@@ -27,6 +27,7 @@ static const char *const advice[N_MECHANISMS] = {
 	[MECH_THROTTLED] = "raise the quota (cpu.max), or let fewer threads compute",
 	[MECH_RUN_QUEUE] = "give the engine CPUs of its own, or move the other process",
 	[MECH_PAGE_FAULT] = "lock the model in memory, and see what else needs memory",
+	[MECH_STOPPED] = "see who stops it: SIGSTOP, a debugger, a frozen cgroup (docker pause)",
 	[MECH_GRAPH_MISS] = "capture graphs for this batch size, or run no more sequences than captured",
 	[MECH_PADDING] = "capture a size in between",
 	[MECH_COLLECTIVE] = "see what the host of that rank does: pin its threads",
@@ -263,7 +264,7 @@ const char *not_watched_text(uint64_t known, char *buf, size_t size)
 		const char *name;
 	} groups[] = {
 		{ MECH_HOST, MECH_GRAMMAR, "what the engine's threads did (GC, GIL, compiling, grammars)" },
-		{ MECH_THROTTLED, MECH_PAGE_FAULT, "the machine (CPU quota, run queue, disk)" },
+		{ MECH_THROTTLED, MECH_STOPPED, "the machine (CPU quota, run queue, disk, stops)" },
 		{ MECH_GRAPH_MISS, MECH_COPY, "devices (graphs, ranks, neighbours, clocks, copies)" },
 		{ MECH_EVENT_LOOP, MECH_APP_BUFFER, "the front end (event loop, detokenizer)" },
 		{ MECH_NAGLE, MECH_BEFORE_HOST, "what is behind its sockets (Nagle, client, proxy, network)" },

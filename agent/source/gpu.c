@@ -19,7 +19,7 @@
 #define SECOND_NS 1000000000ull
 
 enum {
-	DATA_OFFSET = 4096, DATA_BYTES = 16 << 20,	/* 2 s of 100,000 records/s */
+	DATA_OFFSET = 4096, DEFAULT_BYTES = 16 << 20,	/* 2 s of 100,000 records/s */
 	MAX_EVENT = 512,		/* of what the library writes */
 	MAX_EVENTS = 200000,		/* in one call */
 	LEAVE_MS = 2000,
@@ -29,6 +29,7 @@ struct gpu {
 	pid_t pid;
 	int memfd, pidfd;
 	struct tl_ring *ring;
+	uint32_t data_bytes;	/* of it: what it says itself is not to be trusted */
 	uint64_t tail;		/* ours: the one in the ring is for the library to see */
 	uint32_t n_orders;
 	enum tl_gpu_level level;	/* as ordered */
@@ -57,7 +58,7 @@ static uint64_t now_monotonic_ns(void)
 static int prepare(void *ctx, int memfd)
 {
 	struct gpu *g = ctx;
-	size_t size = DATA_OFFSET + DATA_BYTES;
+	size_t size = DATA_OFFSET + g->data_bytes;
 
 	if (ftruncate(memfd, size) || fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
 		return -errno;
@@ -70,7 +71,7 @@ static int prepare(void *ctx, int memfd)
 	}
 	g->ring->magic = TL_RING_MAGIC;
 	g->ring->data_offset = DATA_OFFSET;
-	g->ring->data_bytes = DATA_BYTES;
+	g->ring->data_bytes = g->data_bytes;
 	g->ring->heartbeat_ns = now_monotonic_ns();
 	return 0;
 }
@@ -78,7 +79,7 @@ static int prepare(void *ctx, int memfd)
 static void gpu__free(struct gpu *g)
 {
 	if (g->ring)
-		munmap(g->ring, DATA_OFFSET + DATA_BYTES);
+		munmap(g->ring, DATA_OFFSET + g->data_bytes);
 	if (g->memfd >= 0)
 		close(g->memfd);
 	if (g->pidfd >= 0)
@@ -87,13 +88,14 @@ static void gpu__free(struct gpu *g)
 	free(g);
 }
 
-static struct gpu *gpu__new(pid_t pid)
+static struct gpu *gpu__new(pid_t pid, uint32_t data_bytes)
 {
 	struct gpu *g = calloc(1, sizeof(*g));
 
 	if (!g)
 		return NULL;
 	g->pid = pid;
+	g->data_bytes = data_bytes ? data_bytes : DEFAULT_BYTES;
 	g->memfd = -1;
 	g->pidfd = syscall(SYS_pidfd_open, pid, 0);
 	g->told_ns = now_monotonic_ns();
@@ -103,7 +105,7 @@ static struct gpu *gpu__new(pid_t pid)
 
 int gpu__serve(pid_t pid, int memfd, struct gpu **ret)
 {
-	struct gpu *g = gpu__new(pid);
+	struct gpu *g = gpu__new(pid, 0);
 	int err;
 
 	if (!g)
@@ -125,7 +127,7 @@ void gpu__beat(struct gpu *g)
 
 int gpu__attach(pid_t pid, const struct gpu_attach_opts *opts, struct gpu **ret, struct gpu_entry *ret_entry)
 {
-	struct gpu *g = gpu__new(pid);
+	struct gpu *g = gpu__new(pid, opts->ring_bytes);
 	const struct inject_opts io = { .library = opts->library, .prepare = prepare, .ctx = g, .tick = opts->tick,
 					.tick_ctx = opts->ctx };
 	struct inject_result r;
@@ -223,9 +225,9 @@ static bool is_known(const struct tl_hdr *h)
 static int take(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)
 {
 	union { struct tl_hdr hdr; struct tl_gpu_name name; char bytes[MAX_EVENT]; } ev;
-	char *data = (char *)g->ring + DATA_OFFSET, *at = data + (g->tail & (DATA_BYTES - 1));
+	char *data = (char *)g->ring + DATA_OFFSET, *at = data + (g->tail & (g->data_bytes - 1));
 	uint64_t word = __atomic_load_n((uint64_t *)(void *)at, __ATOMIC_ACQUIRE);
-	uint32_t size = word & 0xffff, to_end = data + DATA_BYTES - at;
+	uint32_t size = word & 0xffff, to_end = data + g->data_bytes - at;
 	uint16_t kind = word >> 16 & 0xffff;
 	bool tell;
 

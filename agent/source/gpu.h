@@ -18,6 +18,7 @@ struct gpu_entry {		/* what it cost to come in, and why it failed */
 };
 struct gpu_attach_opts {
 	const char *library;	/* NULL: the usual places */
+	uint32_t ring_bytes;	/* a power of two; 0: 16 MB, which counts as memory of both sides */
 	void (*tick)(void *ctx);	/* as in inject_opts: others want to hear that the agent lives */
 	void *ctx;
 };

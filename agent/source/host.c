@@ -30,6 +30,7 @@ int host__open(struct src_bpf *bpf, struct host **ret)
 
 	if (!h)
 		return err;
+	h->start_ns = start_ns;
 	h->bpf = bpf;
 	h->processes = map__new(sizeof(struct process), MAX_PROCESSES);
 	h->threads = map__new(sizeof(struct thread), MAX_THREADS);
@@ -357,6 +358,7 @@ int host__end(struct host *h, uint64_t now_ns, const struct emit *out)
 	for (struct process *p = map__oldest(h->processes, NULL); p; p = map__newer(h->processes, p, NULL))
 		p->next_scan_ns = 0;
 	err = err ? err : host_scan(h, now_ns, out);
+	err = err ? err : host_bpf_tell_open(h, now_ns, out);
 	err = err ? err : host_compilers_end(h, now_ns, out);
 	return err ? err : host_bpf_tell_lost(h, now_ns, out);
 }

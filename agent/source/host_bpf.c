@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { N_WORDS = N_TARGET_BITS / 64, BATCH = 256, SAMPLES_PER_SECOND = 99 };
+enum { N_WORDS = N_TARGET_BITS / 64, BATCH = 256, SAMPLES_PER_SECOND = 99, MIN_OPEN_NS = 5000000 };
 
 static bool is_mine(size_t row)
 {
@@ -232,6 +232,50 @@ bool host_bpf_is_busy(struct host *h, uint32_t tid, uint64_t since_ns)
 
 	return h->sched && !bpf_map__lookup_elem(h->sched->maps.threads, &tid, sizeof(tid), &t, sizeof(t), 0) &&
 	       t.where != ASLEEP && t.awake_ns <= since_ns;
+}
+
+/* A thread that waits since before the capture's end, and for longer than what is told anyway. */
+static bool open_wait(const struct sched_thread *t, uint64_t now_ns, struct tl_thread_span *ret)
+{
+	bool ready = t->where == READY;
+
+	if (t->where == ON_CPU || (!ready && t->wait != TL_WAIT_DISK && t->wait != TL_WAIT_STOPPED))
+		return false;
+	ret->since_ns = ready ? t->ready_ns : t->off_ns;
+	ret->state = ready ? TL_SPAN_RUNNABLE : TL_SPAN_SLEEP;
+	ret->wait = ready ? TL_WAIT_OTHER : t->wait;
+	ret->cpu = ret->from_cpu = t->cpu;
+	ret->major_faults = !ready && t->fault;
+	return ret->since_ns && now_ns > ret->since_ns + MIN_OPEN_NS;
+}
+
+int host_bpf_tell_open(struct host *h, uint64_t now_ns, const struct emit *out)
+{
+	int err = 0;
+	uint64_t key;
+
+	for (struct thread *t = map__oldest(h->threads, &key); h->sched && t && !err;
+	     t = map__newer(h->threads, t, &key)) {
+		uint32_t tid = key;
+		struct sched_thread s;
+		struct tl_thread_span span = {
+			.hdr = { sizeof(span), TL_THREAD_SPAN, TL_F_TRUNC, t->tgid, tid, now_ns },
+		};
+
+		if (bpf_map__lookup_elem(h->sched->maps.threads, &tid, sizeof(tid), &s, sizeof(s), 0)) {
+			/* It never left a CPU, nor came to one. */
+			if (!host_is_stopped(t->tgid, tid))
+				continue;
+			span.since_ns = h->start_ns;
+			span.state = TL_SPAN_SLEEP;
+			span.wait = TL_WAIT_STOPPED;
+		} else if (!open_wait(&s, now_ns, &span)) {
+			continue;
+		}
+		err = t->told ? 0 : host_tell_thread(h, tid, t, out);
+		err = err ? err : emit(out, &span.hdr);
+	}
+	return err;
 }
 
 /* Spans that the programs did not tell: for want of room, or because they were too many. */

@@ -62,6 +62,7 @@ struct host {
 	struct map *runs;		/* tid -> struct run: long ones under way */
 	struct image_files *files;
 	struct bpf_link **timers;	/* one per CPU; NULL where it has none */
+	uint64_t start_ns;		/* nothing is known of what was before */
 	uint64_t placed_ns;		/* when the cgroups of all processes were last read */
 	uint64_t n_untold;		/* as of the last TL_LOST */
 };
@@ -78,6 +79,8 @@ void host_bpf_watch(struct host *h, const struct process *p, uint32_t tid, uint3
 /* Calls fn for each thread with its CPU time since it is followed. */
 void host_bpf_cpu_times(struct host *h, void (*fn)(void *ctx, uint32_t tgid, uint32_t tid, uint64_t cpu_ns),
 			void *ctx);
+/* Waits that have not ended: for a CPU, for the disk, and of threads that are stopped. */
+int host_bpf_tell_open(struct host *h, uint64_t now_ns, const struct emit *out);
 int host_bpf_tell_lost(struct host *h, uint64_t now_ns, const struct emit *out);
 
 /* host_stack.c */
@@ -102,6 +105,7 @@ int host_cgroup_poll(struct host *h, uint64_t now_ns, const struct emit *out);
 /* host_threads.c: who they are */
 void host_name_thread(struct thread *t, uint32_t tid, uint64_t now_ns);	/* reads its name, if that is old */
 struct thread *host_thread(struct host *h, uint32_t tgid, uint32_t tid);	/* NULL: not of ours, or no room */
+bool host_is_stopped(uint32_t tgid, uint32_t tid);	/* by a signal, a debugger or a freezer, as /proc says */
 int host_judge(struct host *h, uint32_t tid, struct thread *t, uint64_t wall_ns, const struct emit *out);
 int host_tell_thread(struct host *h, uint32_t tid, struct thread *t, const struct emit *out);
 int host_scan(struct host *h, uint64_t now_ns, const struct emit *out);

@@ -45,6 +45,24 @@ void host_name_thread(struct thread *t, uint32_t tid, uint64_t now_ns)
 		str_copy_clean(t->comm, sizeof(t->comm), buf, strcspn(buf, "\n"));
 }
 
+bool host_is_stopped(uint32_t tgid, uint32_t tid)
+{
+	static const char *const sites[] = { "do_freezer_trap", "__refrigerator", "do_signal_stop", "ptrace_stop" };
+	char buf[256], *state;
+
+	if (!read_task_file(tgid, tid, "stat", buf, sizeof(buf)))
+		return false;
+	state = strrchr(buf, ')');	/* a name may have any letters */
+	if (state && (!strncmp(state, ") T", 3) || !strncmp(state, ") t", 3)))
+		return true;
+	if (!read_task_file(tgid, tid, "wchan", buf, sizeof(buf)))
+		return false;
+	for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++)
+		if (!strcmp(buf, sites[i]))
+			return true;
+	return false;
+}
+
 struct thread *host_thread(struct host *h, uint32_t tgid, uint32_t tid)
 {
 	struct thread *t = map__get(h->threads, tid);

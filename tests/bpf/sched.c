@@ -181,9 +181,28 @@ static int touch_slow_page(struct truth *t, int i)
 	return pthread_join(handler, NULL);
 }
 
+/* Stopped by a signal, for 20 ms, while it computes. */
+static int be_stopped(struct truth *t, int i)
+{
+	struct note *n = note_begin(t, i);
+	pid_t self = getpid(), pid = fork();
+
+	if (pid == 0) {
+		if (kill(self, SIGSTOP))
+			_exit(1);
+		usleep(20000);
+		_exit(kill(self, SIGCONT) != 0);
+	}
+	while (pid > 0 && !waitpid(pid, NULL, WNOHANG))
+		;
+	n->after_ns = now_ns();
+	return pid < 0;
+}
+
 /* Kinds of sleep, as do_sleep does them one after the other, three times: on a busy host a thread may be
  * taken off its CPU on its way to sleep, and is woken before it does. */
-static const uint16_t kinds[] = { TL_WAIT_OTHER, TL_WAIT_POLL, TL_WAIT_FUTEX, TL_WAIT_PIPE, TL_WAIT_DISK };
+static const uint16_t kinds[] = { TL_WAIT_OTHER, TL_WAIT_POLL, TL_WAIT_FUTEX, TL_WAIT_PIPE, TL_WAIT_DISK,
+				  TL_WAIT_STOPPED };
 enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]), N_TIMES = 3 };
 
 static int sleep_each(struct truth *t, int at)
@@ -219,7 +238,9 @@ static int sleep_each(struct truth *t, int at)
 	if (read(pipes[0], &byte, 1) != 1)
 		return 3;
 	n->after_ns = now_ns();
-	return touch_slow_page(t, at + 4) ? 4 : 0;
+	if (touch_slow_page(t, at + 4))
+		return 4;
+	return be_stopped(t, at + 5) ? 5 : 0;
 }
 
 static int do_sleep(void *arg)
@@ -266,6 +287,8 @@ static void test_sleep__says_what_for_and_who_ended_it(void **state)
 			assert_true(found->by_ns <= length(found));
 		}
 		assert_int_equal(found->major_faults, kinds[i] == TL_WAIT_DISK);
+		if (kinds[i] == TL_WAIT_STOPPED)	/* who let it go on */
+			assert_true(found->by_tgid && found->by_tgid != (uint32_t)pid);
 	}
 	watch_close(w);
 }
@@ -280,7 +303,7 @@ static void test_sleep__of_other_threads_is_not_told(void **state)
 
 	(void)state;
 	while ((s = next_span(w, &at, pid, TL_SPAN_SLEEP)))
-		assert_int_equal(s->wait, TL_WAIT_DISK);	/* that keeps whoever needs it */
+		assert_true(s->wait == TL_WAIT_DISK || s->wait == TL_WAIT_STOPPED);	/* they keep whoever needs it */
 	watch_close(w);
 }
 

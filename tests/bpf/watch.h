@@ -8,7 +8,7 @@
 #include "source/host.h"
 #include <stdatomic.h>
 
-enum { MS = 1000000, MAX_NOTES = 16 };
+enum { MS = 1000000, MAX_NOTES = 24 };
 
 /* What the child says of itself, in shared memory. */
 struct note {

@@ -127,6 +127,30 @@ static void test_blame__preemption_by_whose_end_it_came_back(void **state)
 	check_preempted(t, PROV_INFERRED);
 }
 
+/* Who is said to have taken the room did not run meanwhile: the last sequence of a slot may be long over. */
+static void test_blame__preemption_by_one_that_did_not_run(void **state)
+{
+	struct told *t = *state;
+	struct fake *f = t->f;
+	double at;
+
+	preempted(f, 4);
+	at = run(f, 2320, 1, 25, 2);
+	assert_int_equal(answer(f, at), 3);
+	fake_step(f, at, at + 25);
+	fake_member(f, 3, 'P', 9000);
+	check_preempted(t, PROV_INFERRED);
+}
+
+static void test_blame__preemption_by_one_without_steps(void **state)
+{
+	struct told *t = *state;
+
+	preempted(t->f, 4);
+	assert_int_equal(answer(t->f, 2500), 3);
+	check_preempted(t, PROV_INFERRED);
+}
+
 /* ---- holes, steps of others, losses ---- */
 
 static void test_blame__hole_and_long_step(void **state)
@@ -438,6 +462,7 @@ int main(void)
 		T(test_blame__prefill_far_beyond_its_usual_cost),
 		T(test_blame__preemption_as_said),
 		T(test_blame__preemption_by_whose_end_it_came_back),
+		T(test_blame__preemption_by_one_that_did_not_run), T(test_blame__preemption_by_one_without_steps),
 		T(test_blame__hole_and_long_step), T(test_blame__left_out), T(test_blame__turns),
 		T(test_blame__no_blame_where_events_were_lost),
 		T(test_blame__too_little_to_learn_from), T(test_blame__more_culprits_than_room),

@@ -142,13 +142,32 @@ static void test_parts__merged_are_as_sure_as_the_weakest(void **state)
 	assert_int_equal(part_of(g, MECH_RUN_QUEUE, 0)->prov, PROV_INFERRED);
 }
 
+/* What its own request did is a reason, but nobody's fault. */
+static void test_parts__nobody_slows_himself(void **state)
+{
+	struct gap *g = begin(state);
+	const struct culprit self = { .type = WHO_REQUEST, .id = 0, .name = "compile_grammar" };
+	const struct culprit thread = { .type = WHO_THREAD, .id = 0 }, another = { .type = WHO_REQUEST, .id = 1 };
+
+	gap_add(g, MECH_GRAMMAR, PROV_OBSERVED, 3 * MS, &self, NULL);
+	gap_add(g, MECH_GIL, PROV_OBSERVED, 4 * MS, &thread, &self);
+	gap_add(g, MECH_RECOMPUTE, PROV_OBSERVED, 5 * MS, &another, &self);
+	assert_int_equal(g->n_parts, 3);
+	assert_int_equal(g->parts[0].who.type, WHO_NOBODY);
+	assert_int_equal(g->parts[0].mechanism, MECH_GRAMMAR);
+	assert_int_equal(g->parts[1].who.type, WHO_THREAD);
+	assert_int_equal(g->parts[2].who.type, WHO_REQUEST);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(g->parts[i].root.type, WHO_NOBODY);
+}
+
 int main(void)
 {
 #define T(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		T(test_parts__of_one_culprit_are_one), T(test_parts__those_who_did_least_lose_their_names),
 		T(test_parts__each_mechanism_has_a_place), T(test_parts__of_every_mechanism),
-		T(test_parts__merged_are_as_sure_as_the_weakest),
+		T(test_parts__merged_are_as_sure_as_the_weakest), T(test_parts__nobody_slows_himself),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

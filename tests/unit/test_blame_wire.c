@@ -56,7 +56,7 @@ static void test_blame__every_chunk_held_by_its_client(void **state)
 	const struct gap *g;
 
 	begin(t->f, 1);
-	steps_written_late(t->f, 3, 20, 0);
+	steps_written_late(t->f, 2, 20, 0);
 	for (int i = 0; i < 3; i++) {
 		struct tl_send_held *h = vec_push(&t->evidence.held, 3);
 

@@ -524,6 +524,24 @@ static void test_clues__many_pieces(void **state)
 	assert_int_equal(sum_of(&l, MECH_GIL), len(200 * 5));
 }
 
+/* Of very many pieces only some are looked at; what they say is taken for all, nearly and inferred. */
+static void test_clues__too_many_pieces_to_ask_each(void **state)
+{
+	enum { N = 30000 };
+	struct feed *f = *state;
+
+	for (int i = 0; i < N; i++) {
+		struct tl_thread_span s = lock_span(10 * i, 10 * i + 5, HOG);
+
+		FEED(f, s);
+	}
+	feed_done(f);
+	struct clue_list l = engine_clues(f, 0, 10 * N);
+	only(&l, MECH_GIL, N * 5);
+	assert_int_equal(l.v[0].prov, PROV_INFERRED);
+	assert_int_equal(l.v[0].t1_ns, 0);
+}
+
 /* ---- */
 
 static void fill(struct feed *f)
@@ -578,7 +596,8 @@ int main(void)
 		T(waker_is_no_lock_holder), T(quota_pattern), T(queue_beside_throttling), T(page_fault),
 		T(unknown), T(busy_between_steps), T(two_at_once), T(samples_are_shared), T(threads_of_ranks),
 		T(event_loop), T(event_loop_without_stacks), T(biggest_of_those_read), T(scrape),
-		T(thread_per_request), T(detokenizer), T(many_pieces), T(survives_oom), T(nothing_recorded),
+		T(thread_per_request), T(detokenizer), T(many_pieces), T(too_many_pieces_to_ask_each),
+		T(survives_oom), T(nothing_recorded),
 	};
 
 	return cmocka_run_group_tests_name("clues", tests, NULL, NULL);

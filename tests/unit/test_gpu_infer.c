@@ -109,6 +109,27 @@ static void test_gpu_infer__late_writes(void **state)
 	gpu_feed_free(&f);
 }
 
+/* Nothing is written for 40 ms, then all that came meanwhile at once, until the answer ends: no step was left out. */
+static void test_gpu_infer__stalled(void **state)
+{
+	struct gpu_feed f = start(false);
+
+	(void)state;
+	feed_begin(&f, 1, 5);
+	for (int k = 0; k < 30; k++) {
+		eager_of(&f, 10 + 3 * k, 2);
+		feed_chunk(&f, 1, k < 10 ? 10 + 3 * k + 2.3 : 100 + 0.3 * k);
+	}
+	for (int k = 30; k < 36; k++)
+		eager_of(&f, 10 + 3 * k, 2);
+	feed_end(&f, 1, 200, 0, 0);
+	gpu_feed_done(&f);
+	assert_int_equal(f.v.seqs[0].n_visits, 30);
+	for (int k = 1; k < 30; k++)
+		assert_string_equal(members(&f, 10 + 3 * k + 2.11), "r1:d");
+	gpu_feed_free(&f);
+}
+
 /* It was left out of one step: each later token is a step further on. */
 static void test_gpu_infer__left_out(void **state)
 {
@@ -376,7 +397,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_gpu_infer__decodes), cmocka_unit_test(test_gpu_infer__late_writes),
-		cmocka_unit_test(test_gpu_infer__left_out), cmocka_unit_test(test_gpu_infer__ahead),
+		cmocka_unit_test(test_gpu_infer__left_out), cmocka_unit_test(test_gpu_infer__stalled),
+		cmocka_unit_test(test_gpu_infer__ahead),
 		cmocka_unit_test(test_gpu_infer__launches_only), cmocka_unit_test(test_gpu_infer__behind_window),
 		cmocka_unit_test(test_gpu_infer__two_windows), cmocka_unit_test(test_gpu_infer__not_streamed), cmocka_unit_test(test_gpu_infer__parts),
 		cmocka_unit_test(test_gpu_infer__not_replayed), cmocka_unit_test(test_gpu_infer__oom),

@@ -3,6 +3,7 @@
 #include "unit.h"
 
 #include "model/model.h"
+#include "model/summary.h"
 
 enum { TGID = 100 };
 
@@ -117,12 +118,33 @@ static void test_crowd__of_what_may_belong_together(void **state)
 	assert_int_equal(v->n_joins_not_tried, (uint64_t)N_REQS * (N_SEQS - TRIED));
 }
 
+/* A step that contradicts itself has the tokens of its members: no more than all of them can be matched. */
+static void test_crowd__step_of_fewer_tokens_than_its_members(void **state)
+{
+	struct model *m = *state;
+	struct { struct tl_step s; struct tl_member mem; } s = {
+		.s = { .hdr = HDR(s, TL_STEP, 0, TGID, 110), .end_ns = 120, .n_tokens = 5, .n_members = 1 },
+		.mem = { 0, 300, -1, TL_PREFILL, 1, 0 },
+	};
+	struct summary sum;
+	struct tl_seq_link launch = { .hdr = HDR(launch, TL_SEQ_LINK, 0, TGID, 102), .req = 1, .slot = 0, .task = 7,
+				      .method = TL_LINK_TASK };
+
+	begin(m, TGID, 1, 100, TL_API_CHAT);
+	FEED(m, launch);
+	assert_int_equal(model__feed(m, &s.s.hdr), 0);
+	assert_int_equal(summarise(finish(m), &sum), 0);
+	assert_int_equal(sum.tokens_in_steps, 300);
+	assert_true(sum.matched_tokens_pct > 99.9 && sum.matched_tokens_pct < 100.1);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
 
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		T(crowd__of_late_exchanges), T(crowd__of_processes), T(crowd__of_what_may_belong_together),
+		T(crowd__step_of_fewer_tokens_than_its_members),
 	};
 
 	return cmocka_run_group_tests_name("model_crowds", tests, NULL, NULL);

@@ -219,6 +219,18 @@ static void test_delivery__as_many_chunks_as_outputs(void **state)
 	assert_true(is_exact(f, r));
 }
 
+/* An output that was made at no time, and all before it, belong to no chunk: then nothing is known of any. */
+static void test_delivery__of_a_step_that_ended_at_no_time(void **state)
+{
+	struct fake *f = *state;
+	struct rec_request *r = answer(f, 0, 4, 1);
+	uint64_t ns[8];
+
+	chunks(r, (double[]){ 11, 35, 36, 42, 0 }, false);
+	f->steps[1].t1_ns = 0;
+	assert_int_equal(delivery(f, r, ns), 0);
+}
+
 static void test_delivery__last_output_without_text(void **state)
 {
 	struct fake *f = *state;
@@ -407,6 +419,7 @@ int main(void)
 		TEST(test_summary__levels_over_time),
 		TEST(test_summary__warm_and_cold_are_kept_apart),
 		TEST(test_delivery__as_many_chunks_as_outputs),
+		TEST(test_delivery__of_a_step_that_ended_at_no_time),
 		TEST(test_delivery__last_output_without_text),
 		TEST(test_delivery__merged_outputs),
 		TEST(test_delivery__no_chunk_is_left_empty),

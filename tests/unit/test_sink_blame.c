@@ -397,6 +397,20 @@ static void test_blame__when_nobody_is_to_blame(void **state)
 	free(text);
 }
 
+/* All tokens left in one write: no time lies between them, and no share of it. */
+static void test_blame__gaps_of_no_time(void **state)
+{
+	struct fake *f = *state;
+	char *text;
+
+	streamed(f, 40, 11, 20, 20);
+	for (uint32_t t = 1; t <= 10; t++)
+		fake_gap(0, t, 20, 20);
+	text = all_of(f, 1000);
+	assert_begins(text, "Nobody slowed anybody worth naming.");
+	free(text);
+}
+
 static void test_blame__what_a_report_opens_with(void **state)
 {
 	struct fake *f = *state;
@@ -560,7 +574,7 @@ int main(void)
 		T(test_blame__first_tokens_have_a_sentence),
 		T(test_blame__the_same_advice_once),
 		T(test_blame__several_mechanisms),
-		T(test_blame__when_nobody_is_to_blame),
+		T(test_blame__when_nobody_is_to_blame), T(test_blame__gaps_of_no_time),
 		T(test_blame__what_a_report_opens_with),
 		T(test_blame__one_request),
 		T(test_blame__one_mechanism),
