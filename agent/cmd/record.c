@@ -298,6 +298,7 @@ static int record(struct recording *r)
 		.out = { on_event, r }, .raw = { r->o.raw ? on_raw : NULL, r },
 	};
 	struct session_status last;
+	uint64_t attach_ns = monotonic_ns();
 	uint32_t why;
 	int err, end_err;
 
@@ -306,6 +307,10 @@ static int record(struct recording *r)
 		return say_cannot_write(r, err);
 	if (r->o.raw)
 		log_warn("--raw: '%s' will hold text of prompts and answers", r->o.out);
+	if (log_get_level() > LOG_QUIET && r->o.n_pids)
+		fprintf(stderr, "tokenlag: attaching to %zu process%s ...\n", r->o.n_pids, r->o.n_pids == 1 ? "" : "es");
+	else if (log_get_level() > LOG_QUIET)
+		fputs("tokenlag: looking for engines and attaching to them ...\n", stderr);
 	err = session__open(&so, &r->session);
 	if (err)
 		return err;
@@ -314,8 +319,8 @@ static int record(struct recording *r)
 		struct session_status s;
 
 		session__status(r->session, &s);
-		log_info("attached in %.0f ms", s.bpf.attach_ns / 1e6);
-		fprintf(stderr, "tokenlag: recording %zu engine process%s%s to '%s'; %s\n", s.n_engines,
+		fprintf(stderr, "tokenlag: attached in %.1f s; recording %zu engine process%s%s to '%s'; %s\n",
+			(monotonic_ns() - attach_ns) / 1e9, s.n_engines,
 			s.n_engines == 1 ? "" : "es", s.n_proxies ? " and what stands before them" : "", r->o.out,
 			r->o.duration_ns ? "Ctrl-C stops early" : "Ctrl-C stops");
 	}

@@ -163,7 +163,7 @@ static int append_culprit(struct sentence *to, const struct model_view *v, const
 			  int mechanism, unsigned int where)
 {
 	struct blame_who who;
-	char name[80], ms[UNITS_LEN];
+	char name[CULPRIT_TEXT], ms[UNITS_LEN];
 	long n = blame_sum__culprits(s, 1ull << mechanism, where, &who, 1);
 
 	if (n <= 0)
@@ -171,7 +171,8 @@ static int append_culprit(struct sentence *to, const struct model_view *v, const
 	append(to, "; worst culprit %s", who_text(v, &who, name, sizeof(name)));
 	if (who.who.type == WHO_REQUEST)
 		append_request_facts(to, v, who.who.id);
-	append(to, ": %s on %u request%s", units_ns(ms, who.ns + who.ttft_ns), who.n_victims,
+	append(to, ": %s %son %u request%s", units_ns(ms, who.ns + who.ttft_ns),
+	       where == IN_GAPS ? "of gaps " : where == IN_TTFTS ? "of TTFTs " : "", who.n_victims,
 	       who.n_victims == 1 ? "" : "s");
 	return 0;
 }
@@ -191,7 +192,7 @@ static void append_ruled_out(struct sentence *to, uint64_t bits)
 		named |= 1ull << m;
 		n++;
 	}
-	append(to, "; ruled out: %s", mechanisms_text(named, text, sizeof(text)));
+	append(to, "; ruled out, in what is unexplained: %s", mechanisms_text(named, text, sizeof(text)));
 	if (bits & ~named)
 		append(to, " and %d more", __builtin_popcountll(bits & ~named));
 }
