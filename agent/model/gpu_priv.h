@@ -46,7 +46,8 @@ struct gpu_burst {
 	uint32_t n_kernels, n_graphs, n_other;
 	uint32_t no_kernels, no_graphs;	/* of these (and of copies that CUPTI told), so many have no record */
 	uint32_t step;		/* index + 1, 0: none */
-	uint64_t launch0_ns, launch1_ns;	/* first one entered, last one returned */
+	uint64_t begin_ns;	/* the first call, wait or launch */
+	uint64_t launch0_ns, launch1_ns;	/* first one entered, last one returned; 0: only waits */
 	uint64_t sync0_ns, sync1_ns;	/* the first and the last wait behind its launches returned; 0: not seen */
 	uint64_t gpu0_ns, gpu1_ns;	/* 0: no record */
 	uint64_t exec;		/* its last graph */
