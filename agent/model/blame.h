@@ -26,6 +26,10 @@ struct gap {
 	uint64_t t0_ns, t1_ns;
 	uint64_t usual_ns;	/* what it would have taken undisturbed; 0: not known. excess = the rest */
 	uint64_t ruled_out;	/* bit i: enum mechanism i was looked for and was not there */
+	/* Of its parts, what lies between the engine's output and who gets it, by mechanism: at its end. No later
+	 * token is made later because of it. */
+	uint64_t behind_ns[N_MECHANISMS];
+	bool is_behind;		/* while it is cut: what is added now does */
 	struct blame_part parts[MAX_PARTS];	/* add up to t1 - t0 exactly; longest first */
 	size_t n_parts;
 };

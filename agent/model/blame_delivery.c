@@ -271,6 +271,7 @@ void cut_delivery(struct blame *b, struct gap *g, const struct answer *a, const 
 
 	if (t1_ns <= t0_ns)
 		return;
+	g->is_behind = true;
 	own_ns = least(t1_ns - t0_ns, backlog ? g->usual_ns : own_ns);
 	left = t1_ns - t0_ns - own_ns;
 	if (left > err_ns && lost_in(b, t0_ns, t1_ns)) {
@@ -290,6 +291,7 @@ void cut_delivery(struct blame *b, struct gap *g, const struct answer *a, const 
 		left = 0;
 	}
 	gap_add(g, MECH_OWN_DELIVERY, PROV_OBSERVED, own_ns + left, NULL, NULL);
+	g->is_behind = false;
 }
 
 void cut_client(struct blame *b, struct gap *g, uint64_t t0_ns, uint64_t t1_ns, uint64_t usual_ns,
@@ -301,6 +303,7 @@ void cut_client(struct blame *b, struct gap *g, uint64_t t0_ns, uint64_t t1_ns, 
 
 	if (t1_ns <= t0_ns)
 		return;
+	g->is_behind = true;
 	own_ns = least(t1_ns - t0_ns, usual_ns);
 	left = t1_ns - t0_ns - own_ns;
 	if (left > TINY_NS) {
@@ -314,4 +317,5 @@ void cut_client(struct blame *b, struct gap *g, uint64_t t0_ns, uint64_t t1_ns, 
 		left = 0;
 	}
 	gap_add(g, MECH_OWN_DELIVERY, PROV_OBSERVED, own_ns + left, NULL, NULL);
+	g->is_behind = false;
 }

@@ -20,6 +20,8 @@ void gap_begin(struct gap *g, uint32_t request, uint32_t seq, enum gap_side side
 	g->t1_ns = t1_ns;
 	g->usual_ns = 0;
 	g->ruled_out = 0;
+	memset(g->behind_ns, 0, sizeof(g->behind_ns));
+	g->is_behind = false;
 	g->n_parts = 0;
 }
 
@@ -107,8 +109,11 @@ static const struct culprit *other(const struct gap *g, const struct culprit *wh
 void gap_add(struct gap *g, enum mechanism m, enum provenance prov, uint64_t ns,
 	     const struct culprit *who, const struct culprit *root)
 {
-	if (ns)
-		part_for(g, m, prov, other(g, who), other(g, root))->ns += ns;
+	if (!ns)
+		return;
+	part_for(g, m, prov, other(g, who), other(g, root))->ns += ns;
+	if (g->is_behind)
+		g->behind_ns[m] += ns;
 }
 
 void gap_add_clues(struct gap *g, const struct clue_list *l, uint64_t *left)

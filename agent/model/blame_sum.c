@@ -29,6 +29,8 @@ struct adder {
 	uint32_t request;
 	uint64_t ns[N_MECHANISMS], ttft_ns[N_MECHANISMS];
 	uint64_t client_ns;	/* its gaps, where they are between arrivals at the client */
+	uint64_t last_ns;	/* when its last token was made, as far as that is known */
+	int64_t span_ns[N_MECHANISMS];	/* what each took of the time from its first to its last token */
 	/* of all */
 	uint64_t gap;		/* number of the gap at hand, from 1 */
 	bool any_unexplained;
@@ -241,6 +243,24 @@ static int add_parts(struct adder *a, const struct gap *g)
 	return err;
 }
 
+/* What makes tokens later makes all those behind them later, too. What only brings them later does not: of that
+ * what holds the last token counts, less what held the first. */
+static void add_span(struct adder *a, const struct gap *g)
+{
+	uint64_t held_ns = 0;
+
+	if (g->t1_ns > a->last_ns)
+		held_ns = g->t1_ns - (g->t0_ns > a->last_ns ? g->t0_ns : a->last_ns);
+	for (size_t i = 0; g->token && i < g->n_parts; i++)
+		if (g->parts[i].mechanism < N_MECHANISMS)
+			a->span_ns[g->parts[i].mechanism] += (int64_t)g->parts[i].ns;
+	for (int m = 0; m < N_MECHANISMS; m++) {
+		uint64_t ns = g->behind_ns[m] < held_ns ? g->behind_ns[m] : held_ns;
+
+		a->span_ns[m] -= (int64_t)(g->token ? g->behind_ns[m] - ns : g->behind_ns[m]);
+	}
+}
+
 static int add_gap(void *ctx, const struct gap *g)
 {
 	struct adder *a = ctx;
@@ -254,6 +274,7 @@ static int add_gap(void *ctx, const struct gap *g)
 	if (g->side == GAP_CLIENT)
 		a->client_ns += ns;
 	add_to_top(a, g);
+	add_span(a, g);
 	return add_parts(a, g);
 }
 
@@ -272,7 +293,7 @@ static int keep_shares(struct adder *a)
 		sh = vec_push(&a->in.shares, SIZE_MAX / sizeof(*sh));
 		if (!sh)
 			return -ENOMEM;
-		*sh = (struct share){ a->request, m, a->ns[m], a->ttft_ns[m] };
+		*sh = (struct share){ a->request, m, a->ttft_ns[m], a->span_ns[m] };
 	}
 	return 0;
 }
@@ -288,7 +309,9 @@ static int add_request(struct adder *a, uint32_t request)
 	a->request = request;
 	memset(a->ns, 0, sizeof(a->ns));
 	memset(a->ttft_ns, 0, sizeof(a->ttft_ns));
+	memset(a->span_ns, 0, sizeof(a->span_ns));
 	a->client_ns = 0;
+	a->last_ns = r->at_ns[P_LAST_TOKEN_ENGINE] ? r->at_ns[P_LAST_TOKEN_ENGINE] : r->at_ns[P_LAST_TOKEN_WIRE];
 	request_metrics(a->v, r, &m);
 	err = blame__gaps(a->b, request, add_gap, a);
 	if (err)
@@ -304,6 +327,7 @@ static int add_request(struct adder *a, uint32_t request)
 		a->s->ttfts_ns += ttft.t1_ns - ttft.t0_ns;
 		if (r->state != REQ_ERROR)
 			was->ttft_ns = ttft.t1_ns - ttft.t0_ns;
+		add_span(a, &ttft);
 		err = add_parts(a, &ttft);
 	} else if (m.ttft_ns > 0 && r->state != REQ_ERROR) {
 		was->ttft_ns = (uint64_t)m.ttft_ns;

@@ -10,7 +10,8 @@
 struct share {
 	uint32_t request;
 	uint8_t mechanism;
-	uint64_t ns, ttft_ns;
+	uint64_t ttft_ns;
+	int64_t span_ns;	/* of the time from its first to its last token; < 0: the first one was held longer */
 };
 
 /* TPOT and TTFT of a request as they were. */

@@ -18,6 +18,14 @@ static void to_dist(uint64_t *v, size_t n, struct dist *ret)
 	ret->max = pct_u64(v, n, 1000);
 }
 
+/* Without what held the first token, that one comes earlier: then the time to the last is longer. */
+static uint64_t span_without(uint64_t span_ns, int64_t took_ns)
+{
+	if (took_ns < 0)
+		return span_ns + (uint64_t)-took_ns;
+	return (uint64_t)took_ns < span_ns ? span_ns - (uint64_t)took_ns : 0;
+}
+
 static uint64_t less(uint64_t a, uint64_t b)
 {
 	return a > b ? a - b : 0;
@@ -27,7 +35,8 @@ static uint64_t less(uint64_t a, uint64_t b)
 static void without(const struct what_if_input *in, uint8_t mechanism, uint64_t *scratch,
 		    struct blame_what_if *ret)
 {
-	uint64_t *took = scratch, *took_ttft = scratch + in->n, *values = scratch + 2 * in->n;
+	int64_t *took = (int64_t *)scratch;
+	uint64_t *took_ttft = scratch + in->n, *values = scratch + 2 * in->n;
 	size_t n = 0;
 
 	memset(scratch, 0, 2 * in->n * sizeof(*scratch));
@@ -36,13 +45,13 @@ static void without(const struct what_if_input *in, uint8_t mechanism, uint64_t 
 
 		if (sh->mechanism != mechanism)
 			continue;
-		took[sh->request] = sh->ns;
+		took[sh->request] = sh->span_ns;
 		took_ttft[sh->request] = sh->ttft_ns;
 	}
 	ret->without = mechanism;
 	for (size_t i = 0; i < in->n; i++)
 		if (in->was[i].n_tokens)
-			values[n++] = less(in->was[i].span_ns, took[i]) / in->was[i].n_tokens;
+			values[n++] = span_without(in->was[i].span_ns, took[i]) / in->was[i].n_tokens;
 	to_dist(values, n, &ret->tpot);
 	n = 0;
 	for (size_t i = 0; i < in->n; i++)

@@ -99,13 +99,16 @@ static void name_parts(struct sentence *s, const struct trace *t)
 	}
 }
 
-static void write_answer(struct page *p, const struct trace *t)
+static int write_answer(struct page *p, const struct trace *t, struct blame *b)
 {
 	struct sentence s = { .total_ns = t->t1_ns - t->t0_ns };
-	char total[UNITS_LEN], ms[UNITS_LEN], reason[160], began[WALL_LEN];
+	char total[UNITS_LEN], ms[UNITS_LEN], reason[160], began[WALL_LEN], client[240];
 	const struct rec_request *r = t->r;
 	bool whole = !r->joined_late && r->at_ns[P_DONE];
+	int err = why_client(t, b, client, sizeof(client));
 
+	if (err)
+		return err;
 	request_reason(r, reason, sizeof(reason));
 	name_parts(&s, t);
 	if (s.small_ns)
@@ -113,9 +116,9 @@ static void write_answer(struct page *p, const struct trace *t)
 	page__style(p, STYLE_BOLD);
 	if (!s.at)
 		append(&s, ", nothing is known of what it did");
-	page__para(p, "", 0, "r%u%s%s%s: %s %s;%s; %s%s.", r->req, *reason ? " (" : "", reason,
+	page__para(p, "", 0, "r%u%s%s%s: %s %s%s%s;%s; %s%s.", r->req, *reason ? " (" : "", reason,
 		   *reason ? ")" : "", whole ? "e2e" : "seen for", units_ns(total, s.total_ns),
-		   s.text + 1, not_explained(t) ? "unexplained " : "nothing unexplained",
+		   *client ? " at the server's socket" : "", client, s.text + 1, not_explained(t) ? "unexplained " : "nothing unexplained",
 		   not_explained(t) ? units_ns(ms, not_explained(t)) : "");
 	page__style(p, STYLE_PLAIN);
 	wall_text(t->v, t->t0_ns, began);
@@ -126,6 +129,7 @@ static void write_answer(struct page *p, const struct trace *t)
 		page__para(p, "", 0,
 			   "It is joined to no step of the engine: only what crossed the wire is "
 			   "known, the rest counts as unexplained.");
+	return 0;
 }
 
 /* ---- the waterfall ---- */
@@ -287,16 +291,16 @@ static void write_legend(struct page *p, const struct trace *t)
 static int write_waterfall(struct page *p, const struct trace *t)
 {
 	struct blame *b = NULL;
-	int err;
+	int err = blame__new(t->v, &b);
 
-	write_answer(p, t);
-	err = write_rows(p, t);
 	if (!err)
-		err = blame__new(t->v, &b);
-	if (err)
-		return err;
-	write_sum(p, t);
-	err = why_gaps(p, t, b);
+		err = write_answer(p, t, b);
+	if (!err)
+		err = write_rows(p, t);
+	if (!err) {
+		write_sum(p, t);
+		err = why_gaps(p, t, b);
+	}
 	if (!err) {
 		fputc('\n', p->out);
 		write_ttft(p, t);
@@ -306,8 +310,9 @@ static int write_waterfall(struct page *p, const struct trace *t)
 	}
 	if (!err)
 		err = write_delivery(p, t);
+	if (!err)
+		err = why_send(p, t);
 	if (!err) {
-		why_send(p, t);
 		text_gpu_request(p, t->v, (size_t)(t->r - t->v->requests));
 		write_join(p, t);
 		write_losses(p, t);

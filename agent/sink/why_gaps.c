@@ -86,6 +86,54 @@ int why_gaps(struct page *p, const struct trace *t, struct blame *b)
 	return err;
 }
 
+/* ---- at the client ---- */
+
+static int keep_last(void *ctx, const struct gap *g)
+{
+	if (g->side == GAP_CLIENT)
+		*(uint64_t *)ctx = g->t1_ns;
+	return 0;
+}
+
+/* What kept its chunks between the server's socket and its client longest. */
+static int longest_way(const struct blame_sum *s)
+{
+	int best = MECH_NAGLE;
+
+	for (int m = MECH_NAGLE; m <= MECH_NETWORK; m++)
+		if (s->by_mechanism[m].ns + s->by_mechanism[m].ttft_ns >
+		    s->by_mechanism[best].ns + s->by_mechanism[best].ttft_ns)
+			best = m;
+	return best;
+}
+
+int why_client(const struct trace *t, struct blame *b, char *buf, size_t size)
+{
+	const struct blame_selection sel = { .request = request_index(t) + 1 };
+	char total[UNITS_LEN], ms[UNITS_LEN], name[80];
+	struct blame_who who = { .who.type = WHO_NOBODY };
+	uint64_t last_ns = 0, ns;
+	struct blame_sum *s;
+	int m, err = blame__gaps(b, request_index(t), keep_last, &last_ns);
+
+	buf[0] = '\0';
+	if (!err)
+		err = blame_sum__select(b, t->v, &sel, &s);
+	if (err)
+		return err;
+	m = longest_way(s);
+	ns = s->by_mechanism[m].ns + s->by_mechanism[m].ttft_ns;
+	if (last_ns > t->t0_ns && ns >= WORTH_NS) {
+		err = blame_sum__culprits(s, 1ull << m, IN_GAPS | IN_TTFTS, &who, 1) < 0 ? -ENOMEM : 0;
+		who_text(t->v, &who, name, sizeof(name));
+		snprintf(buf, size, "; at its client it took %s, %s of it %s%s%s%s",
+			 units_ns(total, last_ns - t->t0_ns), units_ns(ms, ns), mechanism_labels[m],
+			 *name ? " (" : "", name, *name ? ")" : "");
+	}
+	blame_sum__free(s);
+	return err;
+}
+
 void why_ttft(struct page *p, const struct trace *t, struct blame *b)
 {
 	char text[1200], ms[UNITS_LEN];
@@ -167,25 +215,57 @@ static void write_one_held(struct page *p, const struct tl_send_held *h)
 		   h->why < TL_HELD_OTHER && why[h->why] ? why[h->why] : "the reason was not seen");
 }
 
-static void write_held(struct page *p, const struct trace *t, const struct evidence *e)
+struct span {
+	uint64_t t0_ns, t1_ns;
+};
+
+static int by_begin(const void *a, const void *b)
 {
-	uint64_t rest_ns = 0;
+	const struct span *x = a, *y = b;
+
+	return x->t0_ns < y->t0_ns ? -1 : x->t0_ns > y->t0_ns;
+}
+
+/* Time that is in any of these, once. */
+static uint64_t covered_ns(struct span *v, size_t n)
+{
+	uint64_t ns = 0, until = 0;
+
+	qsort(v, n, sizeof(*v), by_begin);
+	for (size_t i = 0; i < n; i++) {
+		uint64_t from = v[i].t0_ns > until ? v[i].t0_ns : until;
+
+		if (v[i].t1_ns <= from)
+			continue;
+		ns += v[i].t1_ns - from;
+		until = v[i].t1_ns;
+	}
+	return ns;
+}
+
+static int write_held(struct page *p, const struct trace *t, const struct evidence *e)
+{
+	struct span *all = malloc((e->held.n + 1) * sizeof(*all));
 	char ms[UNITS_LEN];
 	size_t n = 0;
+
+	if (!all)
+		return -ENOMEM;
 
 	for (size_t i = 0; i < e->held.n; i++) {
 		const struct tl_send_held *h = &e->held.v[i];
 
 		if (h->req != t->r->req || h->hdr.ts_ns < h->since_ns)
 			continue;
-		if (n++ < MAX_HELD)
+		if (n < MAX_HELD)
 			write_one_held(p, h);
-		else
-			rest_ns += h->hdr.ts_ns - h->since_ns;
+		all[n++] = (struct span){ h->since_ns, h->hdr.ts_ns };
 	}
 	if (n > MAX_HELD)
-		page__para(p, "  -", 4, "%zu more such holds, %s in all", n - MAX_HELD,
-			   units_ns(ms, rest_ns));
+		page__para(p, "  -", 4, "%zu more such holds; in %s at least one of the %zu lasted", n - MAX_HELD,
+			   units_ns(ms, covered_ns(all, n)), n);
+	free(all);
+	return 0;
 }
 
 static void write_blocked(struct page *p, const struct trace *t, const struct evidence *e)
@@ -209,10 +289,14 @@ static void write_blocked(struct page *p, const struct trace *t, const struct ev
 	}
 }
 
-void why_send(struct page *p, const struct trace *t)
+int why_send(struct page *p, const struct trace *t)
 {
+	int err;
+
 	if (!t->v->evidence)
-		return;
-	write_held(p, t, t->v->evidence);
-	write_blocked(p, t, t->v->evidence);
+		return 0;
+	err = write_held(p, t, t->v->evidence);
+	if (!err)
+		write_blocked(p, t, t->v->evidence);
+	return err;
 }

@@ -24,10 +24,13 @@ void why_rows__free(struct why_rows *w);
 
 /* Gaps between tokens that are longer than usual. Returns 0 or -ENOMEM. */
 int why_gaps(struct page *p, const struct trace *t, struct blame *b);
+/* "; at its client it took 5.62 s, ..." where somebody says when its tokens came there, and that is later than they
+ * were written; "" else. Returns 0 or -ENOMEM. */
+int why_client(const struct trace *t, struct blame *b, char *buf, size_t size);
 void why_ttft(struct page *p, const struct trace *t, struct blame *b);	/* its parts */
 int why_how(struct page *p, const struct trace *t, struct blame *b);	/* 0 or -ENOMEM */
 void why_engine_says(struct page *p, const struct trace *t);	/* where its own metrics mislead */
-void why_send(struct page *p, const struct trace *t);	/* what was held behind the write */
+int why_send(struct page *p, const struct trace *t);	/* what was held behind the write; 0 or -ENOMEM */
 void text_gpu_request(struct page *p, const struct model_view *v, size_t request);	/* text_gpu.c: its GPU time */
 
 #endif

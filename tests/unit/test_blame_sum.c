@@ -174,6 +174,55 @@ static void test_blame_sum__what_if_at_the_client(void **state)
 	blame_sum__free(s);
 }
 
+/* Four tokens, 20 ms each, come in two blocks of two: what held the first one made the time to the last shorter. */
+static void test_blame_sum__what_if_chunks_came_as_they_were_written(void **state)
+{
+	struct rec_request *r;
+	struct blame_sum *s;
+	struct gap *g;
+
+	streamed(*state, 4, 20, 80);
+	r = (struct rec_request *)((struct fake *)*state)->v.requests;
+	r->at_ns[P_LAST_TOKEN_ENGINE] = fake_ns(80);
+	g = fake_gap(0, 2, 40, 20);
+	g->side = GAP_CLIENT;
+	fake_part(g, MECH_OWN_DECODE, 20);
+	fake_part_by(g, MECH_PROXY_BUFFER, 20, WHO_PROCESS, 5000, "nginx");
+	g->behind_ns[MECH_PROXY_BUFFER] = MS(20);
+	g = fake_gap(0, 0, 10, 10);
+	fake_part(g, MECH_OWN_PREFILL, 10);
+	fake_part_by(g, MECH_PROXY_BUFFER, 20, WHO_PROCESS, 5000, "nginx");
+	g->behind_ns[MECH_PROXY_BUFFER] = MS(20);
+	s = sum_up(*state);
+	assert_int_equal(s->what_if[0].tpot.p50, MS(40) / 3);
+	assert_int_equal(s->what_if[0].ttft.p50, MS(30));
+	assert_int_equal(s->what_if[1].without, MECH_PROXY_BUFFER);
+	assert_int_equal(s->what_if[1].tpot.p50, MS(20));
+	assert_int_equal(s->what_if[1].ttft.p50, MS(10));
+	blame_sum__free(s);
+}
+
+/* What holds the last token until its end counts. */
+static void test_blame_sum__what_if_the_last_token_is_held(void **state)
+{
+	struct rec_request *r;
+	struct blame_sum *s;
+	struct gap *g;
+
+	streamed(*state, 2, 20, 40);
+	r = (struct rec_request *)((struct fake *)*state)->v.requests;
+	r->at_ns[P_LAST_TOKEN_ENGINE] = fake_ns(40);
+	g = fake_gap(0, 1, 20, 20);
+	g->side = GAP_CLIENT;
+	fake_part(g, MECH_OWN_DECODE, 20);
+	fake_part_by(g, MECH_SLOW_CLIENT, 80, WHO_CLIENT, 5000, "");
+	g->behind_ns[MECH_SLOW_CLIENT] = MS(80);
+	s = sum_up(*state);
+	assert_int_equal(s->what_if[0].tpot.p50, MS(100));
+	assert_int_equal(s->what_if[1].tpot.p50, MS(20));
+	blame_sum__free(s);
+}
+
 static void test_blame_sum__what_if_keeps_the_best(void **state)
 {
 	struct blame_sum *s;
@@ -402,6 +451,8 @@ int main(void)
 		T(test_blame_sum__tells_pairs_apart),
 		T(test_blame_sum__what_if),
 		T(test_blame_sum__what_if_at_the_client),
+		T(test_blame_sum__what_if_chunks_came_as_they_were_written),
+		T(test_blame_sum__what_if_the_last_token_is_held),
 		T(test_blame_sum__what_if_keeps_the_best),
 		T(test_blame_sum__longest_gaps),
 		T(test_blame_sum__ruled_out_in_all_that_is_unexplained),

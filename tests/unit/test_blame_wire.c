@@ -48,6 +48,33 @@ static void test_blame__late_write(void **state)
 	assert_int_equal((g + 1)->t1_ns - (g + 1)->t0_ns, MS(6));
 }
 
+/* All its chunks are held by a window that is full: the shortest hold is no way that each has to go. */
+static void test_blame__every_chunk_held_by_its_client(void **state)
+{
+	static const double until[] = { 200, 400, 600 };
+	struct told *t = *state;
+	const struct gap *g;
+
+	begin(t->f, 1);
+	steps_written_late(t->f, 2, 20, 0);
+	for (int i = 0; i < 3; i++) {
+		struct tl_send_held *h = vec_push(&t->evidence.held, 3);
+
+		*h = (struct tl_send_held){ .hdr = { .kind = TL_SEND_HELD, .ts_ns = fake_ns(until[i]) }, .req = 1,
+					    .since_ns = fake_ns(20 * (i + 1)), .why = TL_HELD_WINDOW };
+	}
+	g = ttft(t, 0);
+	assert_int_equal(of(g, MECH_SLOW_CLIENT), MS(180));
+	assert_int_equal(g->behind_ns[MECH_SLOW_CLIENT], MS(180));
+	explain(t, 0);
+	assert_int_equal(t->n, 2);
+	for (size_t i = 0; i < 2; i++) {
+		assert_int_equal(t->gaps[i].side, GAP_CLIENT);
+		assert_int_equal(of(&t->gaps[i], MECH_SLOW_CLIENT), MS(200));
+		assert_int_equal(t->gaps[i].behind_ns[MECH_SLOW_CLIENT], MS(200));
+	}
+}
+
 /* Two answers, served one after the other, 90 each; the engine needs 39. */
 static void test_blame__served_one_after_the_other(void **state)
 {
@@ -402,6 +429,7 @@ int main(void)
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(test_blame__usual_delivery_is_no_gap), T(test_blame__late_write),
+		T(test_blame__every_chunk_held_by_its_client),
 		T(test_blame__served_one_after_the_other), T(test_blame__written_many_at_once),
 		T(test_blame__a_hold_is_not_usual),
 		T(test_blame__not_streamed), T(test_blame__parallel_answers),
