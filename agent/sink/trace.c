@@ -233,8 +233,9 @@ static int longest_hole(const struct trace *t, uint64_t *ret_ns)
 	return 0;
 }
 
-/* Did it lose its place between its step number i - 1 and this one? */
-static bool was_preempted(const struct trace *t, size_t i)
+/* Did it lose its place between its step number i - 1 and this one? *next: the first preemption that may be
+ * behind the step before; asked for one step after the other. */
+static bool was_preempted(const struct trace *t, size_t i, uint32_t *next)
 {
 	const struct rec_sequence *q = t->q;
 	uint64_t from, until;
@@ -245,10 +246,9 @@ static bool was_preempted(const struct trace *t, size_t i)
 		return true;
 	from = t->v->steps[q->visits[i - 1].step].t0_ns;
 	until = t->v->steps[q->visits[i].step].t0_ns;
-	for (size_t k = 0; k < q->n_preemptions; k++)
-		if (q->preemptions[k].at_ns >= from && q->preemptions[k].at_ns < until)
-			return true;
-	return false;
+	while (*next < q->n_preemptions && q->preemptions[*next].at_ns < from)
+		++*next;
+	return *next < q->n_preemptions && q->preemptions[*next].at_ns < until;
 }
 
 /* What filled the time between two steps of its own. */
@@ -271,6 +271,7 @@ static void add_own_steps(struct trace *t, int *err)
 {
 	const struct rec_sequence *q = t->q;
 	uint64_t max_ns = 0;
+	uint32_t next = 0;
 
 	if (!*err)
 		*err = longest_hole(t, &max_ns);
@@ -278,7 +279,7 @@ static void add_own_steps(struct trace *t, int *err)
 		uint32_t step = q->visits[i].step;
 		const struct rec_step *own = &t->v->steps[step];
 
-		if (was_preempted(t, i)) {
+		if (was_preempted(t, i, &next)) {
 			add_wait(t, PART_PARKED, own->t0_ns, step, err);
 		} else {
 			add_others(t, i ? q->visits[i - 1].step : step, step, max_ns, err);
