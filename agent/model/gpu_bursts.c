@@ -94,6 +94,7 @@ static void trim_windows(struct gpu_process *p)
 			if (!k->corr || k->ts_ns < w->t0_ns)
 				continue;
 			w->kernels |= k->call == TL_CALL_KERNEL;
+			w->last_kernel_ns = k->call == TL_CALL_KERNEL ? k->ts_ns : w->last_kernel_ns;
 			first = k->ts_ns < first ? k->ts_ns : first;
 			last = k->ts_ns > last ? k->ts_ns : last;
 		}
@@ -221,6 +222,7 @@ static void add_sync(struct gpu_burst *b, uint64_t ns)
 static void add_launch(struct gpu_burst *b, const struct gpu_launch *l)
 {
 	b->begin_ns = b->begin_ns ? b->begin_ns : l->ts_ns;
+	b->told = l->call == TL_CALL_SYNC ? b->told : l->corr != 0;
 	if (!b->launch0_ns && l->call != TL_CALL_SYNC)
 		b->launch0_ns = l->ts_ns;
 	if (l->call != TL_CALL_SYNC && launch_end(l) > b->launch1_ns)
@@ -321,7 +323,8 @@ static void note_unseen(struct gpu_process *p, const struct model_view *v)
 
 static bool is_core(const struct gpu_process *p, const struct cutter *k, const struct gpu_burst *b)
 {
-	bool kernels = (p->outside_kernels && !b->unseen) || (b->window && p->windows.v[b->window - 1].kernels);
+	bool kernels = (p->outside_kernels && !b->unseen) ||	/* a window may close in the middle of it */
+		       (b->window && p->windows.v[b->window - 1].last_kernel_ns > burst_seen_end(b));
 
 	/* where launches of kernels are not told, a copy of results must do, or a wait */
 	if (b->n_graphs || b->n_kernels >= k->min_kernels)
@@ -339,6 +342,7 @@ static void absorb(struct gpu_burst *into, const struct gpu_burst *b)
 	into->no_kernels += b->no_kernels;
 	into->no_graphs += b->no_graphs;
 	into->cold |= b->cold;
+	into->told = b->launch1_ns >= into->launch1_ns ? b->told : into->told;
 	into->unseen |= b->unseen;
 	into->exec = into->exec ? into->exec : b->exec;
 	into->whole &= b->whole;

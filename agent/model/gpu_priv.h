@@ -37,7 +37,8 @@ struct gpu_name {
 struct gpu_window {		/* in which records were taken */
 	uint64_t t0_ns, t1_ns;
 	uint64_t clock0_ns, clock1_ns;	/* first and last time that it told its clock; UINT64_MAX, 0: never */
-	bool kernels;		/* launches of single kernels are told */
+	bool kernels;		/* launches of single kernels are told ... */
+	uint64_t last_kernel_ns;	/* ... the last one then */
 };
 /* What a process launches for one step: from one wait for results, or copy of them, to the next. */
 struct gpu_burst {
@@ -52,6 +53,7 @@ struct gpu_burst {
 	uint64_t gpu0_ns, gpu1_ns;	/* 0: no record */
 	uint64_t exec;		/* its last graph */
 	bool whole;		/* seen from its begin to its end */
+	bool told;		/* CUPTI told its last launch: it still did then */
 	bool unseen;		/* kernels may have been launched that nobody looked for */
 	bool cold;		/* code was loaded for it */
 };
