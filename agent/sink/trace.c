@@ -27,6 +27,7 @@ const char *const part_names[N_PARTS] = {
 	[PART_END] = "end of the response",
 	[PART_SERVER] = "in the server, not joined to steps",
 	[PART_STREAM] = "streaming, not joined to steps",
+	[PART_OPEN] = "still under way when the recording ended",
 	[PART_UNEXPLAINED] = "unexplained",
 };
 
@@ -407,6 +408,12 @@ static void add_unjoined(struct trace *t, int *err)
 	add(t, PART_STREAM, r->at_ns[P_LAST_TOKEN_WIRE], err);
 }
 
+/* The recording ended first. */
+static bool is_cut_off(const struct rec_request *r)
+{
+	return r->state == REQ_TRUNCATED && r->how_ended == TL_END_CAPTURE;
+}
+
 int trace__init(struct trace *t, const struct model_view *v, size_t request)
 {
 	int err = 0;
@@ -417,6 +424,8 @@ int trace__init(struct trace *t, const struct model_view *v, size_t request)
 	t->q = last_sequence(v, t->r);
 	t->t0_ns = request_first_ns(t->r);
 	t->t1_ns = request_last_ns(t->r);
+	if (is_cut_off(t->r) && v->t1_ns > t->t1_ns)
+		t->t1_ns = v->t1_ns;
 	if (t->t1_ns < t->t0_ns) /* a damaged recording */
 		t->t1_ns = t->t0_ns;
 	if (t->q && t->r->joined_late) {
@@ -433,7 +442,8 @@ int trace__init(struct trace *t, const struct model_view *v, size_t request)
 	} else {
 		add_unjoined(t, &err);
 	}
-	add(t, PART_END, t->t1_ns, &err);
+	add(t, PART_END, request_last_ns(t->r), &err);
+	add(t, is_cut_off(t->r) ? PART_OPEN : PART_END, t->t1_ns, &err);
 	if (!err)
 		err = add_up_decode(t);
 	if (err) {
