@@ -190,8 +190,7 @@ uint32_t blame__n_learnt(const struct blame *b)
 
 /* ---- gaps ---- */
 
-/* When an output was where its gaps end. */
-static uint64_t end_of(const struct answer *a, const struct output *o)
+uint64_t output_ns(const struct answer *a, const struct output *o)
 {
 	return a->side == GAP_CLIENT ? o->client_ns
 	       : a->side == GAP_WIRE ? o->written_ns
@@ -209,10 +208,8 @@ static void cut_steps(struct blame *b, const struct answer *a, const struct outp
 		cut_visits(&w, from->visit, to->visit);
 }
 
-/* Without steps: what is usual for this stream, what evidence says, the rest. */
-static void cut_stream(struct blame *b, const struct answer *a, uint64_t until_ns)
+void cut_stream(struct blame *b, struct gap *g, const struct answer *a, uint64_t until_ns)
 {
-	struct gap *g = &b->gap;
 	uint32_t engine = b->v.requests[g->request].engine;
 	uint64_t own_ns, left;
 	struct clue_list l;
@@ -244,7 +241,7 @@ static void cut_gap(struct blame *b, uint32_t request, const struct answer *a, s
 	struct gap *g = &b->gap;
 	uint64_t at, late = 0;
 
-	gap_begin(g, request, a->seq, a->side, to->token, end_of(a, from), end_of(a, to));
+	gap_begin(g, request, a->seq, a->side, to->token, output_ns(a, from), output_ns(a, to));
 	/* As late as the output before was, as it usually is, so late may this one be: that is no gap. */
 	if (a->side == GAP_WIRE)
 		late = least(less(g->t0_ns, from->made_ns), a->delivery.ns);
@@ -253,7 +250,7 @@ static void cut_gap(struct blame *b, uint32_t request, const struct answer *a, s
 	if (a->seq)
 		cut_steps(b, a, from, to, late);
 	else
-		cut_stream(b, a, to->written_ns);
+		cut_stream(b, g, a, to->written_ns);
 	at = most(g->t0_ns, to->made_ns);
 	if (a->seq && a->side != GAP_ENGINE) {
 		cut_delivery(b, g, a, to, at, to->written_ns, least(late, a->delivery.ns));
@@ -300,7 +297,7 @@ static int each_gap(struct blame *b, uint32_t request, const struct answer *a, s
 	for (size_t i = 1; i < a->n && err >= 0; i++) {
 		bool odd;
 
-		if (end_of(a, &b->outputs[i]) < end_of(a, &b->outputs[i - 1]))
+		if (output_ns(a, &b->outputs[i]) < output_ns(a, &b->outputs[i - 1]))
 			continue;	/* a damaged recording */
 		w->side = a->side;
 		odd = w->knows && b->odd[w->at / 64] >> w->at % 64 & 1;

@@ -23,6 +23,7 @@ struct gap {
 	uint32_t seq;		/* index + 1; 0: joined to none */
 	uint32_t token;		/* ordinal of the token at its end: 1 is the second; 0: this is a TTFT */
 	uint8_t side;		/* enum gap_side */
+	bool open;		/* it had not ended when the recording did: t1 is that moment */
 	uint64_t t0_ns, t1_ns;
 	uint64_t usual_ns;	/* what it would have taken undisturbed; 0: not known. excess = the rest */
 	uint64_t ruled_out;	/* bit i: enum mechanism i was looked for and was not there */
@@ -46,6 +47,11 @@ int blame__odd_gaps(struct blame *b, uint32_t request, gap_fn each, void *ctx, i
 /* The TTFT of a request: req_first_byte (or, where a claim says so, before) to first_token_wire.
  * false: not known. */
 bool blame__ttft(struct blame *b, uint32_t request, struct gap *ret);
+
+/* What a request waits for when the recording ends, if that is longer than usual: from its last token (token: the
+ * ordinal of the one that did not come) or, with token 0, its first byte. blame__gaps and blame__ttft do not
+ * have it. false: it does not wait, or not for long. */
+bool blame__open(struct blame *b, uint32_t request, struct gap *ret);
 
 /* Is a gap so much longer than usual that it is worth showing? */
 bool gap_is_odd(const struct gap *g);

@@ -323,3 +323,52 @@ void cut_visits(struct walk *w, size_t from, size_t to)
 	gap_add(w->g, MECH_OWN_DECODE, PROV_OBSERVED, less(w->end_ns, w->at_ns), NULL, NULL);
 	w->at_ns = most(w->at_ns, w->end_ns);
 }
+
+/* ---- the end of the recording ---- */
+
+/* A step may be under way: what it usually takes is its own. */
+static void cut_tail(struct walk *w, uint32_t like, enum mechanism own)
+{
+	enum { HANG_NS = 1000000000 };	/* so long is odd, whatever is usual */
+	uint64_t left = less(w->end_ns, w->at_ns), err_ns, own_ns;
+	struct expected e;
+
+	baseline__step(w->b->base, like, &e);
+	own_ns = least(left, e.hole_ns + (own == MECH_OWN_PREFILL ? e.step_ns : e.decode_ns));
+	err_ns = e.n_learnt ? e.err_ns + e.hole_err_ns : HANG_NS;
+	w->g->usual_ns += own_ns;
+	left -= own_ns;
+	if (left > err_ns && lost_in(w->b, w->at_ns, w->end_ns)) {
+		gap_add(w->g, MECH_LOST, PROV_NONE, left, NULL, NULL);
+		left = 0;
+	}
+	if (left > err_ns)
+		take_clues(w, w->end_ns, &left);
+	if (left > err_ns) {
+		gap_add(w->g, MECH_UNEXPLAINED, PROV_NONE, left, NULL, NULL);
+		left = 0;
+	}
+	gap_add(w->g, own, PROV_OBSERVED, own_ns + left, NULL, NULL);
+	w->at_ns = w->end_ns;
+}
+
+void cut_to_end(struct walk *w)
+{
+	const struct step_index *ix = &w->b->ix;
+	const struct rec_sequence *q = &w->b->v.seqs[w->seq];
+	const struct rec_visit *last = &q->visits[q->n_visits - 1];
+	bool parked = q->n_preemptions && !q->preemptions[q->n_preemptions - 1].resumed_ns &&
+		      q->preemptions[q->n_preemptions - 1].at_ns >= w->b->v.steps[last->step].t0_ns;
+	size_t place = ix->facts[last->step].place + 1;
+
+	if (parked)
+		cut_parked(w, root_at(w->b, w->seq, w->end_ns), w->end_ns);
+	w->skips = w->b->turns[q->engine].skipped;
+	for (; place < ix->first[q->engine + 1] && w->at_ns < w->end_ns; place++) {
+		struct step_span other = step_index__span(ix, ix->order[place]);
+
+		cut_hole(w, other.t0_ns, last->step, own_of(last));
+		cut_other_step(w, ix->order[place], &other, own_of(last));
+	}
+	cut_tail(w, last->step, own_of(last));
+}

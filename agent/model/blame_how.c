@@ -138,7 +138,7 @@ static void look_at_ranks(struct looker *k, const struct gpu_view *g, const stru
 		if (s->rank >= MAX_RANKS || 2 * less(s->collective_ns, c.least_ns) < c.most_ns - c.least_ns)
 			continue;
 		r->waiting |= 1ull << s->rank;
-		r->busy.ns += s->busy_ns;
+		r->busy.ns += least(s->busy_ns, ns);
 		r->busy.of_ns += s->busy_ns ? ns : 0;
 	}
 }
@@ -175,7 +175,7 @@ static void look_at(struct looker *k, uint32_t step)
 	const struct tl_gpu_step *s = g.n ? gpu_rank(k->b->clues, &g, 0) : NULL;
 	bool decodes = step_only_decodes(&k->b->v, step);
 	uint64_t ns = less(st->t1_ns, st->t0_ns), compute = decodes ? compute_of(k->b, &g) : 0;
-	struct busy busy = { s ? s->busy_ns : 0, s && s->busy_ns ? ns : 0 };
+	struct busy busy = { s ? least(s->busy_ns, ns) : 0, s && s->busy_ns ? ns : 0 };
 	struct lost l;
 
 	lost_of(k->b, step, &l);

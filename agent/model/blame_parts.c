@@ -16,6 +16,7 @@ void gap_begin(struct gap *g, uint32_t request, uint32_t seq, enum gap_side side
 	g->seq = seq;
 	g->token = token;
 	g->side = side;
+	g->open = false;
 	g->t0_ns = t0_ns;
 	g->t1_ns = t1_ns;
 	g->usual_ns = 0;

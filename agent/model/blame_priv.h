@@ -126,6 +126,16 @@ uint32_t prompt_seq(const struct blame *b, const struct rec_request *r, size_t *
 /* When the engine had it; 0: not known. */
 uint64_t handed_over(const struct rec_request *r);
 
+/* blame.c */
+struct answer;
+/* When an output was where the gaps of its answer end. */
+uint64_t output_ns(const struct answer *a, const struct output *o);
+/* [t0, until] without steps: what is usual for this stream, what evidence says, the rest. */
+void cut_stream(struct blame *b, struct gap *g, const struct answer *a, uint64_t until_ns);
+
+/* blame_ttft.c: from its first byte to the end of the recording, of one that has no first token by then */
+void cut_open_ttft(struct blame *b, const struct rec_request *r, struct gap *g);
+
 /* blame_engine.c: the time line of an engine from `at_ns` on */
 struct walk {
 	struct blame *b;
@@ -139,6 +149,8 @@ struct walk {
 bool lost_in(const struct blame *b, uint64_t t0_ns, uint64_t t1_ns);
 /* From behind visit `from` (SIZE_MAX: from w->at_ns on) to the end of visit `to`. */
 void cut_visits(struct walk *w, size_t from, size_t to);
+/* From behind the last visit to the end of the recording, w->end_ns. */
+void cut_to_end(struct walk *w);
 /* Time without a step: `usual` of it is own. */
 void cut_hole(struct walk *w, uint64_t until_ns, uint32_t next_step, enum mechanism own);
 

@@ -28,6 +28,7 @@ struct adder {
 	/* of the request at hand */
 	uint32_t request;
 	uint64_t ns[N_MECHANISMS], ttft_ns[N_MECHANISMS];
+	uint64_t open;		/* bit i: mechanism i had a part in what it still waits for */
 	uint64_t client_ns;	/* its gaps, where they are between arrivals at the client */
 	uint64_t last_ns;	/* when its last token was made, as far as that is known */
 	int64_t span_ns[N_MECHANISMS];	/* what each took of the time from its first to its last token */
@@ -227,7 +228,10 @@ static int add_parts(struct adder *a, const struct gap *g)
 		*(g->token ? &s->by_mechanism[m].ns : &s->by_mechanism[m].ttft_ns) += part->ns;
 		s->by_mechanism[m].n_gaps += g->token && !(seen & 1ull << m);
 		seen |= 1ull << m;
-		*(g->token ? &a->ns[m] : &a->ttft_ns[m]) += part->ns;
+		if (g->open)
+			a->open |= 1ull << m;
+		else
+			*(g->token ? &a->ns[m] : &a->ttft_ns[m]) += part->ns;
 		if (!is_blame(m))
 			continue;
 		*(g->token ? &s->excess_ns : &s->ttft_excess_ns) += part->ns;
@@ -285,10 +289,10 @@ static int keep_shares(struct adder *a)
 	for (uint8_t m = 0; m < N_MECHANISMS; m++) {
 		struct share *sh;
 
-		if (!a->ns[m] && !a->ttft_ns[m])
+		if (!a->ns[m] && !a->ttft_ns[m] && !(a->open >> m & 1))
 			continue;
 		a->s->by_mechanism[m].n_victims++;
-		if (!is_selected(a, m))
+		if (!is_selected(a, m) || (!a->ns[m] && !a->ttft_ns[m]))
 			continue;
 		sh = vec_push(&a->in.shares, SIZE_MAX / sizeof(*sh));
 		if (!sh)
@@ -296,6 +300,25 @@ static int keep_shares(struct adder *a)
 		*sh = (struct share){ a->request, m, a->ttft_ns[m], a->span_ns[m] };
 	}
 	return 0;
+}
+
+/* What it waits for is counted as what it has waited for, but its time is no TPOT and no TTFT. */
+static int add_open(struct adder *a, uint32_t request)
+{
+	struct blame_sum *s = a->s;
+	struct gap g;
+	uint64_t ns;
+
+	if (!blame__open(a->b, request, &g))
+		return 0;
+	ns = g.t1_ns - g.t0_ns;
+	s->n_open++;
+	s->longest_open_ns = ns > s->longest_open_ns ? ns : s->longest_open_ns;
+	s->n_gaps += g.token != 0;
+	s->n_odd_gaps += g.token != 0;
+	*(g.token ? &s->gaps_ns : &s->ttfts_ns) += ns;
+	add_to_top(a, &g);
+	return add_parts(a, &g);
 }
 
 static int add_request(struct adder *a, uint32_t request)
@@ -310,7 +333,7 @@ static int add_request(struct adder *a, uint32_t request)
 	memset(a->ns, 0, sizeof(a->ns));
 	memset(a->ttft_ns, 0, sizeof(a->ttft_ns));
 	memset(a->span_ns, 0, sizeof(a->span_ns));
-	a->client_ns = 0;
+	a->client_ns = a->open = 0;
 	a->last_ns = r->at_ns[P_LAST_TOKEN_ENGINE] ? r->at_ns[P_LAST_TOKEN_ENGINE] : r->at_ns[P_LAST_TOKEN_WIRE];
 	request_metrics(a->v, r, &m);
 	err = blame__gaps(a->b, request, add_gap, a);
@@ -333,6 +356,8 @@ static int add_request(struct adder *a, uint32_t request)
 	} else if (m.ttft_ns > 0 && r->state != REQ_ERROR) {
 		was->ttft_ns = (uint64_t)m.ttft_ns;
 	}
+	if (!err)
+		err = add_open(a, request);
 	return err ? err : keep_shares(a);
 }
 

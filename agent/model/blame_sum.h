@@ -37,7 +37,9 @@ struct blame_sum {
 	struct blame_pair *pairs;	/* most ns + ttft_ns first; parts that are own are in none */
 	size_t n_pairs;
 	uint64_t n_pairs_not_kept;	/* parts that found no room there */
-	struct gap top[MAX_TOP_GAPS];	/* odd gaps, most excess first; no TTFTs */
+	uint32_t n_open;		/* requests that waited when the recording ended, for longer than usual; ... */
+	uint64_t longest_open_ns;	/* ... they are in the sums above, and in no what-if */
+	struct gap top[MAX_TOP_GAPS];	/* odd gaps, most excess first; of TTFTs those that are open only */
 	size_t n_top;
 	struct blame_what_if what_if[MAX_WHAT_IFS + 1];	/* [0] as it was; then by falling gain */
 	size_t n_what_if;

@@ -13,6 +13,7 @@ enum { MAX_HOLDERS_NAMED = 16,
        TINY_NS = 20000,
        READ_NS = 2000000,	/* a request arrives within this, unless something is wrong */
        IDLE_NS = 5000000	/* and an idle engine begins within this */ };
+enum { HANG_NS = 1000000000 };	/* no prompt is parsed for so long, and still not done */
 enum { MAX_BEFORE_NS = 60000000000ull };	/* a claim's clock began at most so long before */
 
 /* ---- behind whom it waited ---- */
@@ -389,4 +390,56 @@ bool blame__ttft(struct blame *b, uint32_t request, struct gap *ret)
 	ret->usual_ns = own_ns(ret);
 	gap_end(b, ret, seq == UINT32_MAX ? r->engine : b->v.seqs[seq].engine);
 	return true;
+}
+
+/* ---- no first token yet ---- */
+
+/* Steps that ran without it: it queues behind who was in them. Else evidence, then nothing is known. */
+static void cut_not_begun(struct walk *w, uint32_t engine)
+{
+	const struct step_index *ix = &w->b->ix;
+	size_t place = step_index__after(ix, engine, w->at_ns);
+	uint64_t left;
+	struct clue_list l;
+
+	for (; place < ix->first[engine + 1] && w->at_ns < w->end_ns; place++) {
+		struct step_span at = step_index__span(ix, ix->order[place]);
+		uint64_t until = least(at.t1_ns, w->end_ns);
+
+		if (at.t0_ns > w->at_ns + IDLE_NS)
+			break;
+		gap_add_members(w->b, w->g, MECH_QUEUE, less(until, w->at_ns), ix->order[place], w->seq);
+		w->at_ns = most(w->at_ns, until);
+	}
+	left = less(w->end_ns, w->at_ns);
+	clues__engine(w->b->clues, engine, w->at_ns, w->end_ns, &l);
+	gap_add_clues(w->g, &l, &left);
+	clues__front(w->b->clues, w->b->v.requests[w->g->request].engine, w->at_ns, w->end_ns, w->g->request, &l);
+	gap_add_clues(w->g, &l, &left);
+	gap_add(w->g, left > IDLE_NS ? MECH_UNEXPLAINED : MECH_OWN_FRONT,
+		left > IDLE_NS ? PROV_NONE : PROV_OBSERVED, left, NULL, NULL);
+	w->at_ns = w->end_ns;
+}
+
+void cut_open_ttft(struct blame *b, const struct rec_request *r, struct gap *g)
+{
+	struct walk w = { .b = b, .g = g, .seq = UINT32_MAX, .at_ns = g->t0_ns, .end_ns = g->t1_ns };
+	const struct rec_sequence *q = r->n_seqs == 1 ? &b->v.seqs[r->seqs[0]] : NULL;
+	uint64_t read = r->at_ns[P_REQ_LAST_BYTE], handed = handed_over(r);
+
+	cut_front(&w, read ? read : g->t1_ns, READ_NS);
+	cut_front(&w, handed ? handed : g->t1_ns, handed ? UINT64_MAX : HANG_NS);
+	if (q && q->n_visits) {
+		w.seq = r->seqs[0];
+		g->seq = w.seq + 1;
+		if (!cut_wait(&w)) {
+			w.end_ns = least(b->v.steps[q->visits[q->n_visits - 1].step].t1_ns, g->t1_ns);
+			cut_visits(&w, SIZE_MAX, q->n_visits - 1);
+		}
+		w.end_ns = g->t1_ns;
+		cut_to_end(&w);
+	} else {
+		cut_not_begun(&w, q ? q->engine : r->engine);
+	}
+	g->usual_ns = own_ns(g);
 }

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { MAX_STATES = 256 };	/* of a device that are looked at for one step; one follows the other, unless crafted */
+
 static uint64_t less(uint64_t a, uint64_t b)
 {
 	return a > b ? a - b : 0;
@@ -122,9 +124,11 @@ struct device_state device_at(const struct clues *c, uint32_t device, uint64_t t
 	const struct tl_gpu_state *s = c->ev->gpu_states.v;
 	struct device_state d = { .usual_mhz = clock_usual(c, device) };
 	double mhz_ns = 0, ns = 0, by_ns = 0;
+	size_t n = 0;
 
 	for (size_t i = states_of(c, device, t0_ns);
-	     i < c->ev->gpu_states.n && s[i].device == device && s[i].since_ns < t1_ns; i++) {
+	     i < c->ev->gpu_states.n && s[i].device == device && s[i].since_ns < t1_ns && n++ < MAX_STATES;
+	     i++) {
 		uint64_t from = s[i].since_ns > t0_ns ? s[i].since_ns : t0_ns;
 		uint64_t len = less(least(s[i].hdr.ts_ns, t1_ns), from);
 

@@ -94,6 +94,7 @@ static void trim_windows(struct gpu_process *p)
 			if (!k->corr || k->ts_ns < w->t0_ns)
 				continue;
 			w->kernels |= k->call == TL_CALL_KERNEL;
+			w->last_kernel_ns = k->call == TL_CALL_KERNEL ? k->ts_ns : w->last_kernel_ns;
 			first = k->ts_ns < first ? k->ts_ns : first;
 			last = k->ts_ns > last ? k->ts_ns : last;
 		}
@@ -220,6 +221,8 @@ static void add_sync(struct gpu_burst *b, uint64_t ns)
 
 static void add_launch(struct gpu_burst *b, const struct gpu_launch *l)
 {
+	b->begin_ns = b->begin_ns ? b->begin_ns : l->ts_ns;
+	b->told = l->call == TL_CALL_SYNC ? b->told : l->corr != 0;
 	if (!b->launch0_ns && l->call != TL_CALL_SYNC)
 		b->launch0_ns = l->ts_ns;
 	if (l->call != TL_CALL_SYNC && launch_end(l) > b->launch1_ns)
@@ -246,7 +249,7 @@ static int cut(struct gpu_process *p, const struct cutter *k)
 {
 	struct gpu_burst *b = NULL;
 	uint64_t end_ns = 0;
-	bool ended = false;
+	bool ended = false, waited = false;
 	size_t at = 0;
 
 	for (uint32_t i = 0; i < p->launches.n; i++) {
@@ -254,8 +257,8 @@ static int cut(struct gpu_process *p, const struct cutter *k)
 		uint32_t window = window_of(p, l->ts_ns, &at);
 		bool other = b && window != b->window && !p->outside;
 		bool pause = b && !k->syncs && !k->copies && l->ts_ns > end_ns + k->pause_ns;
-		/* a wait and the copy before it end the same step */
-		bool again = b && ended && (ends_step(k, l) || l->call == TL_CALL_SYNC) && !other;
+		/* copies and the wait behind them end the same step, a copy behind a wait another one */
+		bool again = b && ended && !other && (l->call == TL_CALL_SYNC || (ends_step(k, l) && !waited));
 
 		if (!b || other || pause || (ended && !again)) {
 			bool whole = b && !other && (ended || pause);
@@ -271,6 +274,7 @@ static int cut(struct gpu_process *p, const struct cutter *k)
 		b->end = i + 1;
 		b->window = b->window ? b->window : window;
 		ended = again || ends_step(k, l);
+		waited = ended && waits(l);
 		end_ns = launch_end(l) > end_ns ? launch_end(l) : end_ns;
 	}
 	if (b && !ended)
@@ -278,12 +282,54 @@ static int cut(struct gpu_process *p, const struct cutter *k)
 	return 0;
 }
 
+static uint64_t burst_seen_end(const struct gpu_burst *b)
+{
+	return b->launch1_ns > b->sync1_ns ? b->launch1_ns : b->sync1_ns;
+}
+
+/* The burst that was launched at t, or the first one behind it. */
+static size_t first_at(const struct gpu_process *p, uint64_t t_ns)
+{
+	size_t lo = 0, hi = p->bursts.n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (burst_seen_end(&p->bursts.v[mid]) < t_ns)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+/* What nobody looked for, and what was lost on the way. */
+static void note_unseen(struct gpu_process *p, const struct model_view *v)
+{
+	for (size_t k = 0; k < p->unseen.n; k++)
+		for (size_t i = first_at(p, p->unseen.v[k].t0_ns);
+		     i < p->bursts.n && p->bursts.v[i].begin_ns < p->unseen.v[k].t1_ns; i++)
+			p->bursts.v[i].unseen = true;
+	for (size_t k = 0; k < v->n_lost; k++) {
+		const struct rec_lost *l = &v->lost[k];
+
+		if (l->what && l->what != TL_GPU_LAUNCH)
+			continue;
+		for (size_t i = first_at(p, l->since_ns);
+		     i < p->bursts.n && p->bursts.v[i].begin_ns <= l->until_ns; i++)
+			p->bursts.v[i].whole = false;
+	}
+}
+
 static bool is_core(const struct gpu_process *p, const struct cutter *k, const struct gpu_burst *b)
 {
-	bool kernels = p->outside_kernels || (b->window && p->windows.v[b->window - 1].kernels);
+	bool kernels = (p->outside_kernels && !b->unseen) ||	/* a window may close in the middle of it */
+		       (b->window && p->windows.v[b->window - 1].last_kernel_ns > burst_seen_end(b));
 
-	/* where launches of kernels are not told, a copy of results must do */
-	return b->n_graphs || (kernels ? b->n_kernels >= k->min_kernels : b->n_other && k->copies);
+	/* where launches of kernels are not told, a copy of results must do, or a wait */
+	if (b->n_graphs || b->n_kernels >= k->min_kernels)
+		return true;
+	return !kernels && (k->copies ? b->n_other > 0 : b->sync0_ns > 0);
 }
 
 static void absorb(struct gpu_burst *into, const struct gpu_burst *b)
@@ -296,6 +342,8 @@ static void absorb(struct gpu_burst *into, const struct gpu_burst *b)
 	into->no_kernels += b->no_kernels;
 	into->no_graphs += b->no_graphs;
 	into->cold |= b->cold;
+	into->told = b->launch1_ns >= into->launch1_ns ? b->told : into->told;
+	into->unseen |= b->unseen;
 	into->exec = into->exec ? into->exec : b->exec;
 	into->whole &= b->whole;
 	if (!into->launch0_ns || (b->launch0_ns && b->launch0_ns < into->launch0_ns))
@@ -338,40 +386,6 @@ static void merge_small(struct gpu_process *p, struct cutter *k)
 			absorb(before, &v[i]);
 	}
 	p->bursts.n = out;
-}
-
-/* The burst that was launched at t, or the first one behind it. */
-static size_t first_at(const struct gpu_process *p, uint64_t t_ns)
-{
-	size_t lo = 0, hi = p->bursts.n;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (p->bursts.v[mid].launch1_ns < t_ns)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
-}
-
-/* What nobody looked for, and what was lost on the way. */
-static void note_unseen(struct gpu_process *p, const struct model_view *v)
-{
-	for (size_t k = 0; k < p->unseen.n; k++)
-		for (size_t i = first_at(p, p->unseen.v[k].t0_ns);
-		     i < p->bursts.n && p->bursts.v[i].launch0_ns < p->unseen.v[k].t1_ns; i++)
-			p->bursts.v[i].unseen = true;
-	for (size_t k = 0; k < v->n_lost; k++) {
-		const struct rec_lost *l = &v->lost[k];
-
-		if (l->what && l->what != TL_GPU_LAUNCH)
-			continue;
-		for (size_t i = first_at(p, l->since_ns);
-		     i < p->bursts.n && p->bursts.v[i].launch0_ns <= l->until_ns; i++)
-			p->bursts.v[i].whole = false;
-	}
 }
 
 /* ---- what ran for them ---- */
@@ -418,8 +432,8 @@ int gpu_cut(struct gpu_process *p, const struct model_view *v)
 		err = cut(p, &k);
 	if (err)
 		return err;
-	merge_small(p, &k);
 	note_unseen(p, v);
+	merge_small(p, &k);
 	hand_out(p);
 	return 0;
 }

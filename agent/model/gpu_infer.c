@@ -13,6 +13,7 @@
 enum {
 	MIN_SHIFT = 8,		/* so many tokens must agree that a step was left out */
 	CONFIDENCE_PCT = 90,
+	HOLE_STEPS = 16,	/* without a step, while tokens come */
 	SLACK_NS = 20000,
 };
 
@@ -78,10 +79,10 @@ static int make_steps(struct inferred *f)
 {
 	struct gpu_process *p = f->p;
 	bool ahead = gpu_runs_ahead(p);
-	uint64_t usual, last = 0;
+	uint64_t last = 0;
 	uint32_t segment = 0;
 	size_t at = 0;
-	int err = usual_interval(p, &usual);
+	int err = usual_interval(p, &f->usual_ns);
 
 	for (size_t i = 0; i < p->bursts.n && !err; i++) {
 		const struct gpu_burst *b = &p->bursts.v[i];
@@ -93,8 +94,8 @@ static int make_steps(struct inferred *f)
 		if (i && !p->outside && b->window != b[-1].window)
 			segment++;
 		*s = (struct istep){
-			.end_ns = cut ? last + usual / 2 : host_end(p, i, ahead, usual),
-			.launch0_ns = b->launch0_ns, .busy_ns = GPU_UNKNOWN, .waited_ns = GPU_UNKNOWN, .burst = i,
+			.end_ns = cut ? last + f->usual_ns / 2 : host_end(p, i, ahead, f->usual_ns),
+			.launch0_ns = b->launch0_ns ? b->launch0_ns : b->begin_ns, .busy_ns = GPU_UNKNOWN, .waited_ns = GPU_UNKNOWN, .burst = i,
 			.segment = segment, .no_step = cut, .replayed = b->n_graphs > 0,
 		};
 		if (cut)
@@ -110,7 +111,15 @@ static int make_steps(struct inferred *f)
 	return err;
 }
 
-uint32_t istep_before(const struct inferred *f, uint64_t t_ns)
+static bool is_of_server(const struct inferred *f, const struct rec_request *r)
+{
+	const struct tl_engine *a = &f->m->engines[r->engine].e, *b = &f->m->engines[f->engine].e;
+
+	return r->engine == f->engine || (a->server && a->server == b->server);
+}
+
+/* Index + 1 of the last step that ended at t or before; 0: none. */
+static size_t last_end(const struct inferred *f, uint64_t t_ns)
 {
 	size_t lo = 0, hi = f->steps.n;
 
@@ -122,7 +131,42 @@ uint32_t istep_before(const struct inferred *f, uint64_t t_ns)
 		else
 			hi = mid;
 	}
-	if (!lo || f->steps.v[lo - 1].no_step)
+	return lo;
+}
+
+/* Tokens that come long behind a step, without another one ending meanwhile, are of steps that nobody saw. */
+static bool is_in_hole(const struct inferred *f, size_t last, uint64_t t_ns)
+{
+	return last && t_ns - f->steps.v[last - 1].end_ns > HOLE_STEPS * f->usual_ns;
+}
+
+static void find_holes(struct inferred *f)
+{
+	struct model *m = f->m;
+	uint32_t n = 0;
+
+	for (size_t i = 0; i < m->v.n_requests; i++)
+		for (size_t k = 0; k < m->requests[i].n_chunks && is_of_server(f, &m->requests[i]); k++) {
+			uint64_t t = chunk_ns(&m->requests[i], k);
+			size_t last = last_end(f, t);
+
+			if (is_in_hole(f, last, t))
+				f->steps.v[last - 1].hole = true;
+		}
+	for (size_t i = 0; i < f->steps.n; i++) {
+		struct istep *s = &f->steps.v[i];
+		bool ends = i + 1 < f->steps.n && s[1].segment != s->segment;
+
+		s->segment += n;
+		n += s->hole && !ends && i + 1 < f->steps.n;
+	}
+}
+
+uint32_t istep_before(const struct inferred *f, uint64_t t_ns)
+{
+	size_t lo = last_end(f, t_ns);
+
+	if (!lo || f->steps.v[lo - 1].no_step || is_in_hole(f, lo, t_ns))
 		return UINT32_MAX;
 	/* behind the last step of a window nobody knows what ran */
 	if (lo < f->steps.n && f->steps.v[lo].segment == f->steps.v[lo - 1].segment)
@@ -367,13 +411,6 @@ static void put_points(struct inferred *f, const struct part *parts)
 	}
 }
 
-static bool is_of_server(const struct inferred *f, const struct rec_request *r)
-{
-	const struct tl_engine *a = &f->m->engines[r->engine].e, *b = &f->m->engines[f->engine].e;
-
-	return r->engine == f->engine || (a->server && a->server == b->server);
-}
-
 static int infer(struct inferred *f)
 {
 	struct model *m = f->m;
@@ -383,6 +420,8 @@ static int infer(struct inferred *f)
 	f->first_of = calloc(m->v.n_requests + 1, sizeof(*f->first_of));
 	if (!parts || !f->first_of)
 		err = -ENOMEM;
+	if (!err)
+		find_holes(f);
 	for (size_t i = 0; i < m->v.n_requests && !err; i++)
 		parts[i].seq = UINT32_MAX;
 	for (uint32_t i = 0; i < m->v.n_requests && !err; i++) {

@@ -13,6 +13,7 @@ struct istep {			/* a step in the making */
 	uint32_t burst;
 	uint32_t segment;	/* steps of one have no others between them */
 	uint32_t n_decode;	/* members */
+	bool hole;		/* behind it ran what nobody saw */
 	bool no_step;		/* something ran, and when it ended is not known */
 	bool replayed;		/* by a graph: of decodes only */
 };
@@ -28,6 +29,7 @@ struct inferred {
 	struct gpu_process *p;
 	uint32_t engine;
 	bool has_graphs;
+	uint64_t usual_ns;	/* from launch to launch */
 	VEC(struct istep) steps;
 	VEC(struct imember) members;
 	uint32_t *first_of;	/* by request: istep of its first token + 1, 0: not known */

@@ -37,7 +37,8 @@ struct gpu_name {
 struct gpu_window {		/* in which records were taken */
 	uint64_t t0_ns, t1_ns;
 	uint64_t clock0_ns, clock1_ns;	/* first and last time that it told its clock; UINT64_MAX, 0: never */
-	bool kernels;		/* launches of single kernels are told */
+	bool kernels;		/* launches of single kernels are told ... */
+	uint64_t last_kernel_ns;	/* ... the last one then */
 };
 /* What a process launches for one step: from one wait for results, or copy of them, to the next. */
 struct gpu_burst {
@@ -46,11 +47,13 @@ struct gpu_burst {
 	uint32_t n_kernels, n_graphs, n_other;
 	uint32_t no_kernels, no_graphs;	/* of these (and of copies that CUPTI told), so many have no record */
 	uint32_t step;		/* index + 1, 0: none */
-	uint64_t launch0_ns, launch1_ns;	/* first one entered, last one returned */
+	uint64_t begin_ns;	/* the first call, wait or launch */
+	uint64_t launch0_ns, launch1_ns;	/* first one entered, last one returned; 0: only waits */
 	uint64_t sync0_ns, sync1_ns;	/* the first and the last wait behind its launches returned; 0: not seen */
 	uint64_t gpu0_ns, gpu1_ns;	/* 0: no record */
 	uint64_t exec;		/* its last graph */
 	bool whole;		/* seen from its begin to its end */
+	bool told;		/* CUPTI told its last launch: it still did then */
 	bool unseen;		/* kernels may have been launched that nobody looked for */
 	bool cold;		/* code was loaded for it */
 };

@@ -45,7 +45,10 @@ struct summer {
 
 static bool tells_kernels(const struct gpu_process *p, const struct gpu_burst *b)
 {
-	return b->window && p->windows.v[b->window - 1].kernels;
+	const struct gpu_window *w = b->window ? &p->windows.v[b->window - 1] : NULL;
+
+	/* a window may close in the middle of it */
+	return w && w->kernels && (b->told || w->last_kernel_ns > b->launch1_ns);
 }
 
 bool gpu_is_known(const struct gpu_process *p, const struct gpu_burst *b)

@@ -192,19 +192,27 @@ static int list_waits(const struct gpu_process *p, struct waits *ret)
 	return 0;
 }
 
-/* The k-th collectives of a step are one, if all ranks have as many: takes the least of them from each. */
+/* The k-th collectives of a step are one, if all ranks that are seen have as many: takes the least of them from each. */
 static void compare_step(struct waits *ws, const size_t *at, const size_t *n, size_t n_ranks, uint64_t *sums)
 {
-	for (size_t r = 1; r < n_ranks; r++)
-		if (n[r] != n[0])
+	size_t most = 0, n_here = 0;
+
+	for (size_t r = 0; r < n_ranks; r++) {
+		most = n[r] > most ? n[r] : most;
+		n_here += n[r] > 0;
+	}
+	for (size_t r = 0; r < n_ranks; r++)
+		if (n[r] && n[r] != most)
 			return;
-	for (size_t k = 0; k < n[0]; k++) {
+	for (size_t k = 0; k < most && n_here > 1; k++) {
 		uint64_t least = UINT64_MAX;
 
 		for (size_t r = 0; r < n_ranks; r++)
-			least = ws[r].l.v[at[r] + k].ns < least ? ws[r].l.v[at[r] + k].ns : least;
+			if (n[r] && ws[r].l.v[at[r] + k].ns < least)
+				least = ws[r].l.v[at[r] + k].ns;
 		for (size_t r = 0; r < n_ranks; r++)
-			sums[r] += ws[r].l.v[at[r] + k].ns - least;
+			if (n[r])
+				sums[r] = (sums[r] == GPU_UNKNOWN ? 0 : sums[r]) + ws[r].l.v[at[r] + k].ns - least;
 	}
 }
 
@@ -244,10 +252,8 @@ static int sum_waits(const struct gpu_process *p, size_t n, uint64_t *sums)
 		err = list_waits(&p[i], &ws[i]);
 		any |= ws[i].l.n > 0;
 	}
-	if (!err && any && n > 1 && n <= MAX_RANKS) {
-		memset(sums, 0, n * sizeof(*sums));
+	if (!err && any && n > 1 && n <= MAX_RANKS)
 		compare_ranks(ws, n, sums);
-	}
 	for (size_t i = 0; ws && i < n; i++)
 		vec_free(&ws[i].l);
 	free(ws);

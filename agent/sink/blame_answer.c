@@ -9,7 +9,8 @@
 #include <string.h>
 
 /* Less is not worth a sentence: of gaps, of TTFTs, in all; and of gaps to open a report with. */
-enum { WORTH_GAPS_PCT = 2, WORTH_TTFT_PCT = 10, WORTH_NS = 5000000, OPENING_GAPS_PCT = 5 };
+enum { WORTH_GAPS_PCT = 2, WORTH_TTFT_PCT = 10, WORTH_NS = 5000000, OPENING_GAPS_PCT = 5,
+       WORTH_OPEN_NS = 200000000 };	/* to be named in a sentence */
 /* A second sentence: at least this part of the first one. Other mechanisms: if the first is not enough. */
 enum { SECOND_PART = 10, ENOUGH_PCT = 60, MIN_NEXT_PCT = 10, MAX_NEXT = 3, MAX_RULED_OUT = 5 };
 enum { MIN_CHUNK = 64 };
@@ -358,17 +359,42 @@ static int worth_it(const struct blame_sum *s, uint64_t gaps_pct, enum side ret[
 	return n;
 }
 
+/* Those that hang are why people look, and no gap of theirs has ended. */
+static void append_open(struct sentence *to, const struct model_view *v, const struct blame_sum *s)
+{
+	const struct gap *worst = NULL;
+	char ms[UNITS_LEN], id[24];
+
+	for (size_t i = 0; i < s->n_top; i++)
+		if (s->top[i].open && (!worst || s->top[i].t1_ns - s->top[i].t0_ns > worst->t1_ns - worst->t0_ns))
+			worst = &s->top[i];
+	if (!s->n_open || s->longest_open_ns < WORTH_OPEN_NS)
+		return;
+	append(to, "%s%u request%s still waited for %s token when the recording ended, for up to %s", to->at ? " " : "", s->n_open,
+	       s->n_open == 1 ? "" : "s", s->n_open == 1 ? "its next" : "their next", units_ns(ms, s->longest_open_ns));
+	if (worst)
+		append(to, " (%s: %s)",
+		       culprit_brief(v, &(struct culprit){ .type = WHO_REQUEST, .id = worst->request }, id, sizeof(id)),
+		       phrase(worst->n_parts ? worst->parts[0].mechanism : MECH_UNEXPLAINED));
+	append(to, ".");
+}
+
 int blame_opening(const struct model_view *v, const struct blame_sum *s, char *buf, size_t size)
 {
 	struct sentence to = { buf, 0, size };
 	enum side sides[2];
+	int err = 0;
 
 	buf[0] = '\0';
-	if (!worth_it(s, OPENING_GAPS_PCT, sides))
+	if (!worth_it(s, OPENING_GAPS_PCT, sides)) {
+		append_open(&to, v, s);
 		return 0;
-	if (!s->n_learnt && largest_mechanism(s, sides[0]) == MECH_UNEXPLAINED)
-		return 0; /* no steps, no baseline: nothing is known of what fills it */
-	return append_side(&to, v, s, sides[0], N_MECHANISMS);
+	}
+	/* no steps, no baseline: nothing is known of what fills it */
+	if (s->n_learnt || largest_mechanism(s, sides[0]) != MECH_UNEXPLAINED)
+		err = append_side(&to, v, s, sides[0], N_MECHANISMS);
+	append_open(&to, v, s);
+	return err;
 }
 
 int blame_answer(const struct model_view *v, const struct blame_sum *s, enum mechanism mechanism,
@@ -385,7 +411,8 @@ int blame_answer(const struct model_view *v, const struct blame_sum *s, enum mec
 	for (int i = 0; i < n && !err; i++)
 		err = append_side(&to, v, s, sides[i],
 				  i ? largest_mechanism(s, sides[0]) : N_MECHANISMS);
-	if (!n)
+	append_open(&to, v, s);
+	if (!n && !*buf)
 		append_nothing(&to, s);
 	if (s->n_gaps && !s->n_learnt)
 		append(&to, " Too few undisturbed steps to learn what is usual: only what left evidence is "

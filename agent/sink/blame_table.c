@@ -268,11 +268,12 @@ static void write_gap(struct page *p, const struct blame_text *t, const struct g
 	culprit_brief(t->v, &(struct culprit){ .type = WHO_REQUEST, .id = g->request }, victim,
 		      sizeof(victim));
 	snprintf(victims, sizeof(victims), alike > 1 ? "%s +%zu" : "%s", victim, alike - 1);
-	snprintf(token, sizeof(token), "%u", g->token);
+	snprintf(token, sizeof(token), g->token ? "%u" : "first", g->token);
 	snprintf(row, sizeof(row), "%9s  %-8s%5s%9s%9s  ", cell_ms(at, (int64_t)(g->t0_ns - t->v->t0_ns)),
 		 victims, token, cell_ms(ms, (int64_t)(g->t1_ns - g->t0_ns)),
 		 g->usual_ns ? cell_ms(usual, (int64_t)g->usual_ns) : "-");
-	gap_text(t->v, g, text, sizeof(text));
+	snprintf(text, sizeof(text), g->open ? "still waiting when the recording ended: " : "");
+	gap_text(t->v, g, text + strlen(text), sizeof(text) - strlen(text));
 	if (is_narrow(p))
 		strcat(row, "\n            ");
 	page__text(p, row, is_narrow(p) ? 12 : 44, text);

@@ -120,6 +120,11 @@ int json_gaps(struct jsonw *w, const struct model_view *v, struct blame *b, uint
 		write_parts(w, v, &ttft);
 	else
 		jsonw__null(w);
+	jsonw__key(w, "open_gap");
+	if (blame__open(b, request, &ttft))
+		write_gap(&gw, &ttft);
+	else
+		jsonw__null(w);
 	return err;
 }
 

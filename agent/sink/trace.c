@@ -27,6 +27,7 @@ const char *const part_names[N_PARTS] = {
 	[PART_END] = "end of the response",
 	[PART_SERVER] = "in the server, not joined to steps",
 	[PART_STREAM] = "streaming, not joined to steps",
+	[PART_OPEN] = "still under way when the recording ended",
 	[PART_UNEXPLAINED] = "unexplained",
 };
 
@@ -233,8 +234,9 @@ static int longest_hole(const struct trace *t, uint64_t *ret_ns)
 	return 0;
 }
 
-/* Did it lose its place between its step number i - 1 and this one? */
-static bool was_preempted(const struct trace *t, size_t i)
+/* Did it lose its place between its step number i - 1 and this one? *next: the first preemption that may be
+ * behind the step before; asked for one step after the other. */
+static bool was_preempted(const struct trace *t, size_t i, uint32_t *next)
 {
 	const struct rec_sequence *q = t->q;
 	uint64_t from, until;
@@ -245,10 +247,9 @@ static bool was_preempted(const struct trace *t, size_t i)
 		return true;
 	from = t->v->steps[q->visits[i - 1].step].t0_ns;
 	until = t->v->steps[q->visits[i].step].t0_ns;
-	for (size_t k = 0; k < q->n_preemptions; k++)
-		if (q->preemptions[k].at_ns >= from && q->preemptions[k].at_ns < until)
-			return true;
-	return false;
+	while (*next < q->n_preemptions && q->preemptions[*next].at_ns < from)
+		++*next;
+	return *next < q->n_preemptions && q->preemptions[*next].at_ns < until;
 }
 
 /* What filled the time between two steps of its own. */
@@ -271,6 +272,7 @@ static void add_own_steps(struct trace *t, int *err)
 {
 	const struct rec_sequence *q = t->q;
 	uint64_t max_ns = 0;
+	uint32_t next = 0;
 
 	if (!*err)
 		*err = longest_hole(t, &max_ns);
@@ -278,7 +280,7 @@ static void add_own_steps(struct trace *t, int *err)
 		uint32_t step = q->visits[i].step;
 		const struct rec_step *own = &t->v->steps[step];
 
-		if (was_preempted(t, i)) {
+		if (was_preempted(t, i, &next)) {
 			add_wait(t, PART_PARKED, own->t0_ns, step, err);
 		} else {
 			add_others(t, i ? q->visits[i - 1].step : step, step, max_ns, err);
@@ -406,6 +408,12 @@ static void add_unjoined(struct trace *t, int *err)
 	add(t, PART_STREAM, r->at_ns[P_LAST_TOKEN_WIRE], err);
 }
 
+/* The recording ended first. */
+static bool is_cut_off(const struct rec_request *r)
+{
+	return r->state == REQ_TRUNCATED && r->how_ended == TL_END_CAPTURE;
+}
+
 int trace__init(struct trace *t, const struct model_view *v, size_t request)
 {
 	int err = 0;
@@ -416,6 +424,8 @@ int trace__init(struct trace *t, const struct model_view *v, size_t request)
 	t->q = last_sequence(v, t->r);
 	t->t0_ns = request_first_ns(t->r);
 	t->t1_ns = request_last_ns(t->r);
+	if (is_cut_off(t->r) && v->t1_ns > t->t1_ns)
+		t->t1_ns = v->t1_ns;
 	if (t->t1_ns < t->t0_ns) /* a damaged recording */
 		t->t1_ns = t->t0_ns;
 	if (t->q && t->r->joined_late) {
@@ -432,7 +442,8 @@ int trace__init(struct trace *t, const struct model_view *v, size_t request)
 	} else {
 		add_unjoined(t, &err);
 	}
-	add(t, PART_END, t->t1_ns, &err);
+	add(t, PART_END, request_last_ns(t->r), &err);
+	add(t, is_cut_off(t->r) ? PART_OPEN : PART_END, t->t1_ns, &err);
 	if (!err)
 		err = add_up_decode(t);
 	if (err) {

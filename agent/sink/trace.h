@@ -22,6 +22,7 @@ enum part {
 	PART_STREAM,		/* not joined to steps: first token written -> last one written */
 	PART_DELIVERY,		/* end of its last step -> its last token was written */
 	PART_END,		/* last token written -> done (or the last thing seen) */
+	PART_OPEN,		/* the last thing seen -> the recording ended, and it still waited */
 	PART_UNEXPLAINED,	/* no evidence: a long span without a step, or events were lost */
 	N_PARTS
 };
@@ -57,7 +58,7 @@ struct trace {
 	struct segment nowhere;		/* private */
 };
 
-/* Returns 0 or -ENOMEM. */
+/* Of a request that the end of the recording cut off, until then. Returns 0 or -ENOMEM. */
 int trace__init(struct trace *t, const struct model_view *v, size_t request);
 void trace__free(struct trace *t);	/* as after init, or all zeros */
 

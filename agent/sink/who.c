@@ -17,6 +17,7 @@ static const char *const brief_names[N_PARTS] = {
 	[PART_OTHER_STEPS] = "steps of others",
 	[PART_DELIVERY] = "delivery",
 	[PART_END] = "end of response",
+	[PART_OPEN] = "still under way at the end",
 	[PART_UNEXPLAINED] = "unexplained",
 };
 

@@ -305,6 +305,7 @@ static int write_waterfall(struct page *p, const struct trace *t)
 		fputc('\n', p->out);
 		write_ttft(p, t);
 		why_ttft(p, t, b);
+		why_open(p, t, b);
 		why_engine_says(p, t);
 		err = why_how(p, t, b);
 	}

@@ -145,6 +145,18 @@ void why_ttft(struct page *p, const struct trace *t, struct blame *b)
 	page__para(p, "  -", 4, "to its first token, %s: %s", units_ns(ms, g.t1_ns - g.t0_ns), text);
 }
 
+void why_open(struct page *p, const struct trace *t, struct blame *b)
+{
+	char text[1200], ms[UNITS_LEN];
+	struct gap g;
+
+	if (!blame__open(b, request_index(t), &g))
+		return;
+	gap_text(t->v, &g, text, sizeof(text));
+	page__para(p, "  -", 4, "it had waited %s for its %s token when the recording ended: %s", units_ns(ms, g.t1_ns - g.t0_ns),
+		   g.token ? "next" : "first", text);
+}
+
 /* How mechanisms took their time that are in its gaps: of all steps, not only its own. 0 or -ENOMEM */
 int why_how(struct page *p, const struct trace *t, struct blame *b)
 {

@@ -28,6 +28,7 @@ int why_gaps(struct page *p, const struct trace *t, struct blame *b);
  * were written; "" else. Returns 0 or -ENOMEM. */
 int why_client(const struct trace *t, struct blame *b, char *buf, size_t size);
 void why_ttft(struct page *p, const struct trace *t, struct blame *b);	/* its parts */
+void why_open(struct page *p, const struct trace *t, struct blame *b);	/* what it waits for at the end */
 int why_how(struct page *p, const struct trace *t, struct blame *b);	/* 0 or -ENOMEM */
 void why_engine_says(struct page *p, const struct trace *t);	/* where its own metrics mislead */
 int why_send(struct page *p, const struct trace *t);	/* what was held behind the write; 0 or -ENOMEM */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Events with any values in any order: the model takes them, the parts of each gap add up, located clues lie
  * in the span that was asked about and do not overlap. */
-#include "model/blame.h"
+#include "model/blame_how.h"
 #include "model/claims.h"
 #include "model/clues.h"
 #include "model/health.h"
@@ -140,6 +140,25 @@ static void check_clues(const struct model_view *v)
 	clues__free(c);
 }
 
+static void check_hows(struct blame *b, const struct model_view *v)
+{
+	static struct hows h;
+	struct blame_sum *s;
+
+	if (blame_sum__new(b, v, &s) || blame__how(b, s, &h))
+		abort();
+	for (size_t i = 0; i < h.n; i++) {
+		const struct how *k = &h.v[i];
+
+		if (k->mechanism >= N_MECHANISMS || k->engine >= v->n_engines || k->lost_ns > k->steps_ns ||
+		    k->busy_pct > 100 || k->all_busy_pct > 100 || k->late.waiting_busy_pct > 100)
+			abort();
+		if (k->mechanism == MECH_DETOKENIZER ? k->backlog.written_ns < k->backlog.made_ns : !k->n_steps)
+			abort();
+	}
+	blame_sum__free(s);
+}
+
 static void check_claims(const struct model_view *v)
 {
 	struct claim_judged *j;
@@ -178,6 +197,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		if (blame__ttft(b, i, &g))
 			check(NULL, &g);
 	}
+	check_hows(b, &v);
 	blame__free(b);
 	check_clues(&v);
 	check_claims(&v);

@@ -45,6 +45,7 @@ def _miss(name="s03_graph_miss", launches=False):
 		sc.excess[q.id] = 2396
 	sc.blame(z, "graph_miss", None, 2376)
 	sc.excess[z.id] = 2376
+	sc.expect("why:q0", r"GPU\s+busy\s+29\.4\s+%")
 	sc.expect("blame", r"49")
 	sc.never("blame", r"(?i)neighbour")
 	return sc

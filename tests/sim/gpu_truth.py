@@ -100,7 +100,8 @@ class Comparison:
 				r = self.report["steps"][rest[at][1]]
 				want, got = self.wanted(s, known), self.members(r, ids, known)
 				self.note("host_members", want == got, s["step"], sorted(want - got), sorted(got - want))
-				self.note("host_launches", r["launches"] == self.launches(s), s["step"], r["launches"], self.launches(s))
+				if r["launches"] is not None:
+					self.note("host_launches", r["launches"] == self.launches(s), s["step"], r["launches"], self.launches(s))
 		self.n["host_steps"] = len(ends)
 
 	def launches(self, s):

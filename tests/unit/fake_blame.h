@@ -87,7 +87,7 @@ int blame__gaps(struct blame *b, uint32_t request, gap_fn each, void *ctx)
 
 			for (size_t k = 0; k < g.n_parts; k++)
 				g.parts[k].who.id += 1000000 * round;
-			if (g.request == request && g.token)
+			if (g.request == request && g.token && !g.open)
 				err = each(ctx, &g);
 		}
 	return err;
@@ -99,7 +99,7 @@ int blame__odd_gaps(struct blame *b, uint32_t request, gap_fn each, void *ctx, i
 
 	*ret_side = -1;
 	for (size_t i = 0; i < b->n && !err; i++) {
-		if (b->gaps[i].request != request || !b->gaps[i].token)
+		if (b->gaps[i].request != request || !b->gaps[i].token || b->gaps[i].open)
 			continue;
 		*ret_side = b->gaps[i].side;
 		if (gap_is_odd(&b->gaps[i]))
@@ -111,7 +111,17 @@ int blame__odd_gaps(struct blame *b, uint32_t request, gap_fn each, void *ctx, i
 bool blame__ttft(struct blame *b, uint32_t request, struct gap *ret)
 {
 	for (size_t i = 0; i < b->n; i++)
-		if (b->gaps[i].request == request && !b->gaps[i].token) {
+		if (b->gaps[i].request == request && !b->gaps[i].token && !b->gaps[i].open) {
+			*ret = b->gaps[i];
+			return true;
+		}
+	return false;
+}
+
+bool blame__open(struct blame *b, uint32_t request, struct gap *ret)
+{
+	for (size_t i = 0; i < b->n; i++)
+		if (b->gaps[i].request == request && b->gaps[i].open) {
 			*ret = b->gaps[i];
 			return true;
 		}

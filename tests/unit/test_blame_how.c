@@ -79,6 +79,19 @@ static void test_how__graph_miss(void **state)
 		    "kernel, 1185 launches of at most 28.7 us each; GPU busy 29.4 % of them, 77.5 % of all steps");
 }
 
+/* A device works on for a step that the host has ended: no more than all of the step's time is of it. */
+static void test_how__busy_beyond_the_step(void **state)
+{
+	struct told *t = *state;
+	struct hows h;
+	double at = steps(t, begin(t->f, 1), 30, 10, 15, replayed);
+
+	steps(t, steps(t, at, 5, 34, 10, eager), 10, 10, 15, replayed);
+	h = how(t);
+	assert_int_equal(h.n, 1);
+	assert_float_equal(h.v[0].all_busy_pct, 100.0 * (40 * 10 + 5 * 10) / (40 * 10 + 5 * 34), 1e-9);
+}
+
 /* Where each launch was seen, it is known how long they took. */
 static void test_how__launches_seen(void **state)
 {
@@ -217,8 +230,8 @@ static void test_how__survives_no_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(graph_miss), T(launches_seen), T(late_rank), T(clock_and_neighbour), T(backlog), T(nothing_is_wrong),
-		T(survives_no_memory),
+		T(graph_miss), T(busy_beyond_the_step), T(launches_seen), T(late_rank), T(clock_and_neighbour),
+		T(backlog), T(nothing_is_wrong), T(survives_no_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

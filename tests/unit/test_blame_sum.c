@@ -260,6 +260,29 @@ static void test_blame_sum__longest_gaps(void **state)
 	blame_sum__free(s);
 }
 
+static void test_blame_sum__open_gaps_are_no_what_if(void **state)
+{
+	struct blame_sum *s;
+	struct gap *g;
+
+	streamed(*state, 2, 100, 110);
+	g = fake_gap(0, 1, 100, 10);
+	fake_part(g, MECH_OWN_DECODE, 10);
+	g = fake_gap(0, 2, 110, 10);
+	g->open = true;
+	fake_part(g, MECH_GIL, 5000);
+	s = sum_up(*state);
+	assert_int_equal(s->n_open, 1);
+	assert_int_equal(s->longest_open_ns, MS(5000));
+	assert_int_equal(s->by_mechanism[MECH_GIL].ns, MS(5000));
+	assert_int_equal(s->by_mechanism[MECH_GIL].n_victims, 1);
+	assert_int_equal(s->gaps_ns, MS(5010));
+	assert_int_equal(s->n_gaps, 2);
+	assert_int_equal(s->n_top, 1);
+	assert_int_equal(s->n_what_if, 1);
+	blame_sum__free(s);
+}
+
 static void test_blame_sum__ruled_out_in_all_that_is_unexplained(void **state)
 {
 	struct blame_sum *s;
@@ -455,6 +478,7 @@ int main(void)
 		T(test_blame_sum__what_if_the_last_token_is_held),
 		T(test_blame_sum__what_if_keeps_the_best),
 		T(test_blame_sum__longest_gaps),
+		T(test_blame_sum__open_gaps_are_no_what_if),
 		T(test_blame_sum__ruled_out_in_all_that_is_unexplained),
 		T(test_blame_sum__lost_is_no_blame),
 		T(test_blame_sum__selects),

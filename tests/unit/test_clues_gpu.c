@@ -332,6 +332,22 @@ static void test_clues_gpu__neighbour_takes_no_idle_time(void **state)
 	assert_int_equal(step_clues(f, 10, 10).n, 0);
 }
 
+/* A device has one state at a time; of many that say so at once the first ones are believed. */
+static void test_clues_gpu__states_that_overlap(void **state)
+{
+	struct feed *f = *state;
+
+	for (int i = 0; i < 3000; i++) {
+		struct tl_gpu_state e = state_of(1000, 3000 + (i > 2000), FULL_MHZ, i > 2000 ? 0 : TL_GPU_NEIGHBOUR);
+
+		FEED(f, e);
+	}
+	step_at(f, 1500, 20);
+	feed_done(f);
+	struct clue_list l = step_clues(f, 0, 10);
+	only(&l, MECH_NEIGHBOUR, 10);
+}
+
 /* Two devices; who has no records is judged by those that its server is known to use, once one is known. */
 static void slow_device_2(struct feed *f, uint32_t by_tgid)
 {
@@ -486,7 +502,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(graph_miss), T(graph_miss_inferred), T(padding), T(padding_for_free), T(late_rank),
-		T(late_rank_by_its_wait), T(communication), T(missing_rank), T(neighbour), T(clock),
+		T(late_rank_by_its_wait), T(communication), T(missing_rank), T(neighbour), T(clock), T(states_that_overlap),
 		T(clock_then_neighbour), T(neighbour_takes_no_idle_time), T(only_its_devices),
 		T(any_device_if_none_is_known), T(its_own_process_is_no_neighbour), T(cold), T(no_sign), T(host_keeps_device_idle), T(copies),
 		T(survives_oom),

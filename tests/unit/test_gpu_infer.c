@@ -253,6 +253,71 @@ static void test_gpu_infer__two_windows(void **state)
 	gpu_feed_free(&f);
 }
 
+/* Probes on single kernels are taken off: copies of results and waits still tell of steps, though not of launches. */
+static void test_gpu_infer__kernels_unseen(void **state)
+{
+	struct gpu_feed f = gpu_feed_new();
+	struct tl_gpu_launch off;
+
+	(void)state;
+	feed_engine(&f, PID, PID);
+	feed_process(&f, PID, 0);
+	feed_begin(&f, 1, 5);
+	off = launch_of(&f, 55, TL_CALL_KERNEL, 0);
+	off.hdr.flags = TL_LAUNCH_UNSEEN;
+	off.n = 0;
+	off.dur_ns = 0;
+	FEED(&f, off);
+	for (int k = -1; k < 20; k++) {
+		double t = 10 + 10 * k;
+		struct tl_gpu_launch copy = launch_of(&f, t + 0.15, TL_CALL_COPY, 0);
+
+		for (int i = 0; i < 10 && k < 4; i++) {
+			struct tl_gpu_launch l = launch_of(&f, t + 0.01 * i, TL_CALL_KERNEL, 0);
+
+			FEED(&f, l);
+		}
+		copy.hdr.flags = TL_LAUNCH_FROM;
+		FEED(&f, copy);
+		feed_sync(&f, t + 0.2, t + 6);
+		if (k >= 0)
+			feed_chunk(&f, 1, t + 6.1);
+	}
+	feed_end(&f, 1, 220, 0, 0);
+	gpu_feed_done(&f);
+	assert_int_equal(f.v.n_steps, 21);
+	assert_int_equal(f.v.n_seqs, 1);
+	assert_int_equal(f.v.seqs[0].n_visits, 20);
+	assert_true(STEP(&f, 3)->counted && STEP(&f, 3)->launches == 10);
+	assert_false(STEP(&f, 10)->counted);
+	gpu_feed_free(&f);
+}
+
+/* No step is seen for 1 s, in which tokens come: what is before and behind that are two sequences. */
+static void test_gpu_infer__hole(void **state)
+{
+	struct gpu_feed f = start(false);
+
+	(void)state;
+	feed_begin(&f, 1, 5);
+	feed_clock(&f, 500);
+	feed_clock(&f, 1000);
+	for (int k = 0; k < 150; k++) {
+		if (k < 20 || k >= 120)
+			eager_of(&f, 10 + 10 * k, 2);
+		feed_chunk(&f, 1, 10 + 10 * k + 2.3);
+	}
+	feed_end(&f, 1, 1600, 0, 0);
+	gpu_feed_done(&f);
+	assert_int_equal(f.v.gpu->n_stretches, 2);
+	assert_int_equal(f.v.n_seqs, 2);
+	assert_int_equal(f.v.seqs[0].n_visits, 20);
+	assert_true(f.v.seqs[1].n_visits >= 29);
+	assert_string_equal(members(&f, 10 + 10 * 19 + 2.11), "r1:d");
+	assert_string_equal(members(&f, 10 + 10 * 140 + 2.11), "r1:d");
+	gpu_feed_free(&f);
+}
+
 /* An answer in one piece: its tokens are of the last steps before it. */
 static void test_gpu_infer__not_streamed(void **state)
 {
@@ -398,6 +463,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_gpu_infer__decodes), cmocka_unit_test(test_gpu_infer__late_writes),
 		cmocka_unit_test(test_gpu_infer__left_out), cmocka_unit_test(test_gpu_infer__stalled),
+		cmocka_unit_test(test_gpu_infer__kernels_unseen), cmocka_unit_test(test_gpu_infer__hole),
 		cmocka_unit_test(test_gpu_infer__ahead),
 		cmocka_unit_test(test_gpu_infer__launches_only), cmocka_unit_test(test_gpu_infer__behind_window),
 		cmocka_unit_test(test_gpu_infer__two_windows), cmocka_unit_test(test_gpu_infer__not_streamed), cmocka_unit_test(test_gpu_infer__parts),

@@ -98,15 +98,21 @@ static void one_victim(struct fake *f)
 static void test_json__gaps_and_their_parts(void **state)
 {
 	struct fake *f = *state;
+	struct gap *open;
 	char *text;
 
 	one_victim(f);
+	open = fake_gap(1, 4, 300, 20);
+	open->open = true;
+	fake_part(open, MECH_UNEXPLAINED, 480)->prov = PROV_NONE;
+	fake_part(open, MECH_OWN_DECODE, 20);
 	text = key_of(f, "requests", false);
 	assert_string_equal(text,
 		"[{\"id\":\"r1\",\"gaps\":[[2,180.000001,[[\"prefill\",{\"type\":\"request\",\"id\":\"r2\","
 		"\"name\":null,\"root\":null},160.000001,\"observed\"],[\"own_decode\",null,20,\"observed\"]]]],"
-		"\"gaps_side\":\"wire\",\"ttft_parts\":[[\"own_prefill\",null,10,\"observed\"]]},"
-		"{\"id\":\"r2\",\"gaps\":[],\"gaps_side\":null,\"ttft_parts\":null}]");
+		"\"gaps_side\":\"wire\",\"ttft_parts\":[[\"own_prefill\",null,10,\"observed\"]],\"open_gap\":null},"
+		"{\"id\":\"r2\",\"gaps\":[],\"gaps_side\":null,\"ttft_parts\":null,"
+		"\"open_gap\":[4,500,[[\"unexplained\",null,480,null],[\"own_decode\",null,20,\"observed\"]]]}]");
 	free(text);
 	text = key_of(f, "requests", true);
 	assert_non_null(strstr(text, "\"gaps\":[[1,20,[[\"own_decode\",null,20,\"observed\"]]],[2,"));
