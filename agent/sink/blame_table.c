@@ -40,9 +40,11 @@ static bool concerns(const struct culprit *c, uint32_t request)
 	return c->type == WHO_REQUEST && c->id == request;
 }
 
-/* "r17 kept 3 others waiting, 7.82 s in all. Itself: " where it is a culprit; else "r17: ". 0 or -ENOMEM */
-static int whose_answer(const struct blame_text *t, char *buf, size_t size)
+/* "r17 kept 3 others waiting, 7.82 s in all. Itself: " where it did more than was done to it, else "r17: "; then `last`
+ * says it. 0 or -ENOMEM */
+static int whose_answer(const struct blame_text *t, char *first, size_t size, char *last)
 {
+	uint64_t suffered_ns = t->sum->excess_ns + t->sum->ttft_excess_ns;
 	uint32_t self = t->request - 1, n = 0;
 	bool *victims = calloc(t->v->n_requests + 1, sizeof(*victims));
 	char ms[UNITS_LEN];
@@ -60,26 +62,28 @@ static int whose_answer(const struct blame_text *t, char *buf, size_t size)
 		ns += x->ns + x->ttft_ns;
 	}
 	free(victims);
-	if (n)
-		snprintf(buf, size, "r%u kept %u other%s waiting, %s in all. Itself: ", t->v->requests[self].req, n,
-			 n == 1 ? "" : "s", units_ns(ms, ns));
-	else
-		snprintf(buf, size, "r%u: ", t->v->requests[self].req);
+	units_ns(ms, ns);
+	snprintf(first, size, "r%u: ", t->v->requests[self].req);
+	if (ns > suffered_ns)
+		snprintf(first, size, "r%u kept %u other%s waiting, %s in all. Itself: ", t->v->requests[self].req, n,
+			 n == 1 ? "" : "s", ms);
+	else if (n)
+		snprintf(last, size, " It kept %u other%s waiting, %s in all.", n, n == 1 ? "" : "s", ms);
 	return 0;
 }
 
 static int write_answer(struct page *p, const struct blame_text *t)
 {
-	char text[1600], first[96] = "";
+	char text[1600], first[96] = "", last[96] = "";
 	int err = blame_answer(t->v, t->sum, t->mechanism, text, sizeof(text));
 
 	if (!err && t->request)
-		err = whose_answer(t, first, sizeof(first));
+		err = whose_answer(t, first, sizeof(first), last);
 	if (err)
 		return err;
 	text_urgent(p, t->v);
 	page__style(p, STYLE_BOLD);
-	page__para(p, "", 0, "%s%s", first, text);
+	page__para(p, "", 0, "%s%s%s", first, text, last);
 	page__style(p, STYLE_PLAIN);
 	return 0;
 }

@@ -28,7 +28,7 @@ const char *not_watched_text(uint64_t known, char *buf, size_t size);
 /* What to do about it, as a clause; "" where there is nothing to say. */
 const char *mechanism_advice(enum mechanism m);
 
-/* Chunks of prefill: how long the longest stall was, and how long it would be with smaller ones. */
+/* Chunks of prefill: how long the longest stall was, without what else filled it, and would be with smaller ones. */
 struct stall {
 	uint32_t chunk, smaller;	/* tokens of others' prefill in its step; some of that */
 	uint64_t ns, smaller_ns;

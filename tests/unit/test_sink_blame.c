@@ -129,8 +129,9 @@ static char *all_of(struct fake *f, int width)
 static const char golden_80[] =
 	"100 % of the time above baseline between tokens (640 ms, that is 14 % of 4.64 s)\n"
 	"is prefill of other requests in the same step; worst culprit r3 (8188 tokens):\n"
-	"640 ms of gaps on 2 requests; chunks of 1024 tokens (now 4094) would bound a\n"
-	"stall at about 60.0 ms (now 180 ms), not their sum.\n"
+	"640 ms of gaps on 2 requests; with chunks of 1024 tokens instead of 4094 the\n"
+	"longest stall by prefill would take about 60.0 ms instead of 180 ms; there would\n"
+	"be more of them.\n"
 	"\n"
 	"ms above baseline              gaps+TTFT  share requests  worst culprit\n"
 	"prefill in the same step             640   98 %        2  r3: 640\n"
