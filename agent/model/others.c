@@ -40,6 +40,7 @@ void other_on_facts(struct model *m, const struct tl_req_facts *e)
 	if (!o)
 		return;
 	o->read_ns = e->hdr.ts_ns;
+	o->body_bytes = e->body_bytes;
 	if (e->hdr.tid)
 		o->tid = e->hdr.tid;
 	memcpy(o->path, e->path, sizeof(o->path) - 1);
