@@ -294,7 +294,7 @@ static void test_blame__says_what_is_unknown(void **state)
 			 "          ruled out: garbage collection; CPU quota used up\n"
 			 "          no evidence was recorded of: engine thread busy on its CPU; wait for the GIL or "
 			 "a lock; first use: compile, load; grammar of structured output; wait for a CPU; wait "
-			 "for the disk; devices (graphs, ranks, neighbours, clocks, copies); the front end "
+			 "for the disk; stopped or frozen; devices (graphs, ranks, neighbours, clocks, copies); the front end "
 			 "(event loop, detokenizer); what is behind its sockets (Nagle, client, proxy, "
 			 "network)\n");
 	assert_has(text, "lost      20.0 ms of gaps lie where events were lost: nobody is blamed there\n");
