@@ -31,7 +31,7 @@ struct adder {
 	uint64_t open;		/* bit i: mechanism i had a part in what it still waits for */
 	uint64_t client_ns;	/* its gaps, where they are between arrivals at the client */
 	uint64_t last_ns;	/* when its last token was made, as far as that is known */
-	int64_t span_ns[N_MECHANISMS];	/* what each took of the time from its first to its last token */
+	uint64_t span_ns[N_MECHANISMS];	/* what each took of the time from its first to its last token, two's complement */
 	/* of all */
 	uint64_t gap;		/* number of the gap at hand, from 1 */
 	bool any_unexplained;
@@ -257,11 +257,11 @@ static void add_span(struct adder *a, const struct gap *g)
 		held_ns = g->t1_ns - (g->t0_ns > a->last_ns ? g->t0_ns : a->last_ns);
 	for (size_t i = 0; g->token && i < g->n_parts; i++)
 		if (g->parts[i].mechanism < N_MECHANISMS)
-			a->span_ns[g->parts[i].mechanism] += (int64_t)g->parts[i].ns;
+			a->span_ns[g->parts[i].mechanism] += g->parts[i].ns;
 	for (int m = 0; m < N_MECHANISMS; m++) {
 		uint64_t ns = g->behind_ns[m] < held_ns ? g->behind_ns[m] : held_ns;
 
-		a->span_ns[m] -= (int64_t)(g->token ? g->behind_ns[m] - ns : g->behind_ns[m]);
+		a->span_ns[m] -= g->token ? g->behind_ns[m] - ns : g->behind_ns[m];
 	}
 }
 
@@ -297,7 +297,7 @@ static int keep_shares(struct adder *a)
 		sh = vec_push(&a->in.shares, SIZE_MAX / sizeof(*sh));
 		if (!sh)
 			return -ENOMEM;
-		*sh = (struct share){ a->request, m, a->ttft_ns[m], a->span_ns[m] };
+		*sh = (struct share){ a->request, m, a->ttft_ns[m], (int64_t)a->span_ns[m] };
 	}
 	return 0;
 }

@@ -8,6 +8,7 @@
 enum {
 	MAX_BACK = 256,		/* requests to look back over for the one that a thread works on */
 	MAX_QUERY = 256,	/* pieces of one span of time */
+	FAR_LARGER = 8,
 };
 
 /* ---- what threads worked on ---- */
@@ -69,13 +70,15 @@ int works_make(struct clues *c)
 
 static uint64_t work_bytes(const struct clues *c, const struct work *w)
 {
-	return w->what < OTHER_BASE ? c->v->requests[w->what].body_bytes : 0;
+	return w->what < OTHER_BASE ? c->v->requests[w->what].body_bytes :
+				      c->v->others[w->what - OTHER_BASE].body_bytes;
 }
 
 /*
  * What a thread of a front end worked on while it was on a CPU in [t0, t1]: what it had read and not yet
  * handed over for most of the time. Of several that were read before and waited for the same thread, the one
- * with the most to read is the one that took the time. Index + 1; 0: nothing that we know of.
+ * with the most to read is the one that took the time, and of those about as large the first one. Index + 1; 0:
+ * nothing that we know of.
  */
 uint32_t work_of(const struct clues *c, uint32_t tgid, uint32_t tid, uint64_t t0_ns, uint64_t t1_ns)
 {
@@ -101,7 +104,7 @@ uint32_t work_of(const struct clues *c, uint32_t tgid, uint32_t tid, uint64_t t0
 			continue;
 		/* within a tenth they are alike */
 		if (best && ns < best_ns + len / 10 &&
-		    (ns + len / 10 < best_ns || work_bytes(c, w) <= work_bytes(c, &c->works[best - 1])))
+		    (ns + len / 10 < best_ns || 2 * work_bytes(c, w) < work_bytes(c, &c->works[best - 1])))
 			continue;
 		best = lo + 1;
 		best_ns = ns;
@@ -115,6 +118,36 @@ static bool is_front(const struct watched *w)
 {
 	return w->t->role == TL_ROLE_FRONT || w->t->role == TL_ROLE_DETOKENIZER ||
 	       w->t->role == TL_ROLE_ZMQ;
+}
+
+/*
+ * Of a front end's process, threads that tokenize for its event loop. vLLM has one, and requests queue for it. Where
+ * there are several, each request may have one, and those that are not far larger keep no other waiting.
+ */
+static bool is_tokenizer(const struct clues *c, const struct watched *w)
+{
+	if (is_front(w) || w->t->role != TL_ROLE_OTHER)
+		return false;
+	for (size_t i = w->code0; i < w->code1; i++)
+		if (c->ev->codes.v[i].code == TL_CODE_TOKENIZER)
+			return true;
+	return false;
+}
+
+static int tokenizer_pieces(const struct clues *c, const struct watched *w, struct piece_list *ret)
+{
+	for (size_t i = w->code0; i < w->code1; i++) {
+		const struct tl_code *k = &c->ev->codes.v[i];
+		struct piece p = { .t0_ns = k->since_ns, .t1_ns = k->hdr.ts_ns, .at = i, .src = SRC_CODE,
+				   .rank = RANK_BUSY, .mechanism = MECH_EVENT_LOOP, .prov = PROV_OBSERVED };
+
+		if (k->code != TL_CODE_TOKENIZER || 4u * k->n_samples < 3u * k->of_samples || p.t1_ns <= p.t0_ns)
+			continue;
+		p.work = work_of(c, w->t->hdr.tgid, 0, p.t0_ns, p.t1_ns);
+		if (p.work && piece_add(ret, &p))
+			return -ENOMEM;
+	}
+	return 0;
 }
 
 /* What kept all others waiting was a scrape if that is what the thread had read. */
@@ -141,11 +174,15 @@ int front_lines_make(struct clues *c)
 	for (size_t i = 0; i < c->n_threads && !err; i++) {
 		struct piece_list raw = { 0 };
 
-		if (!is_front(&c->threads[i]))
+		if (is_front(&c->threads[i])) {
+			err = thread_pieces(c, &c->threads[i], true, &raw);
+			name_scrapes(c, &raw);
+		} else if (is_tokenizer(c, &c->threads[i])) {
+			err = tokenizer_pieces(c, &c->threads[i], &raw);
+		} else {
 			continue;
+		}
 		c->fronts[c->n_fronts++] = i;
-		err = thread_pieces(c, &c->threads[i], true, &raw);
-		name_scrapes(c, &raw);
 		if (!err)
 			err = line_make(&raw, &c->front_lines[i]);
 		vec_free(&raw.l);
@@ -176,6 +213,30 @@ static enum carrier carrier_of(const struct clues *c, uint32_t tgid, const struc
 	return BY_SERVER;
 }
 
+static size_t count_tokenizers(const struct clues *c, uint32_t tgid)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < c->n_fronts; i++) {
+		const struct tl_thread *t = c->threads[c->fronts[i]].t;
+
+		n += t->role == TL_ROLE_OTHER && t->hdr.tgid == tgid;
+	}
+	return n;
+}
+
+/* May a request have waited for what one of n threads tokenized? Until it was handed over, for another's text. */
+static bool waits_for(const struct clues *c, const struct piece *p, uint32_t self, size_t n)
+{
+	const struct rec_request *r = &c->v->requests[self];
+	const struct work *w = &c->works[p->work - 1];
+	uint64_t read = r->at_ns[P_REQ_LAST_BYTE] ? r->at_ns[P_REQ_LAST_BYTE] : r->at_ns[P_REQ_FIRST_BYTE];
+
+	if (w->what == self || p->t0_ns >= work_end(r, read))
+		return false;
+	return n == 1 || work_bytes(c, w) / FAR_LARGER > r->body_bytes;
+}
+
 static bool carries(const struct watched *w, enum carrier by, uint32_t tgid, uint32_t server,
 		    const struct rec_request *self)
 {
@@ -191,7 +252,7 @@ void clues__front(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64
 	uint32_t tgid = clues_tgid(c, r ? r->engine : engine), server = clues_server(c, tgid);
 	enum carrier by = carrier_of(c, tgid, r);
 	struct piece in[MAX_QUERY], out[2 * MAX_QUERY], room[2 * MAX_QUERY];
-	size_t n = 0;
+	size_t n = 0, n_tokenizers = count_tokenizers(c, tgid);
 	bool watched = false;
 
 	ret->n = 0;
@@ -199,11 +260,17 @@ void clues__front(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64
 		const struct watched *w = &c->threads[c->fronts[i]];
 		const struct line *l = &c->front_lines[c->fronts[i]];
 
-		if (!carries(w, by, tgid, server, r))
+		if (w->t->role == TL_ROLE_OTHER) {
+			if (!r || w->t->hdr.tgid != tgid)
+				continue;
+		} else if (!carries(w, by, tgid, server, r)) {
 			continue;
+		}
 		watched |= w->t->role == TL_ROLE_FRONT;
 		for (size_t k = pieces_after(l->p, l->n, t0_ns);
 		     k < l->n && l->p[k].t0_ns < t1_ns && n < MAX_QUERY; k++) {
+			if (w->t->role == TL_ROLE_OTHER && !waits_for(c, &l->p[k], self, n_tokenizers))
+				continue;
 			/* Its own request is what it waits for anyway. */
 			if (l->p[k].rank < RANK_CODE || !r || piece_request(c, &l->p[k]) != self)
 				in[n++] = l->p[k];

@@ -87,7 +87,7 @@ void model__free(struct model *m)
 	free(m->lost);
 	free(m->by_number);
 	free(m->last_of_conn);
-	free(m->port_of_conn);
+	free(m->peers);
 	free(m->others);
 	free(m->embryos);
 	evidence_free(&m->evidence);

@@ -63,6 +63,7 @@ struct rec_request {
 	uint32_t tid;		/* the thread that read it, 0: not known */
 	uint16_t peer_port;	/* of its connection, 0: not known */
 	uint16_t n_between;	/* chunks without a token since the last one with */
+	bool peer_is_local;	/* by the loopback device */
 	uint8_t state;		/* enum req_state */
 	uint8_t api;		/* enum tl_api */
 	int8_t stream;		/* 1, 0, -1: not known */
@@ -105,7 +106,11 @@ struct rec_other {
 	uint32_t tid;		/* the thread that read it, 0: not known */
 	uint16_t peer_port;	/* 0: not known */
 	uint64_t begin_ns, read_ns, end_ns;	/* 0: not seen */
+<<<<<<< HEAD
 	uint64_t body_bytes;	/* 0: none, or not seen */
+=======
+	uint64_t body_bytes;
+>>>>>>> d58ae4f156f5e977423a8156caaa6bbe8b8af02a
 	char path[32];		/* "" if not known */
 };
 

@@ -72,16 +72,28 @@ static int set_last_of_conn(struct model *m, uint32_t conn, uint32_t at)
 	return 0;
 }
 
-static int set_port_of_conn(struct model *m, uint32_t conn, uint16_t port)
+/* Is it this host's loopback device that leads to the peer? */
+static bool is_loopback(const struct tl_conn *e)
 {
-	if (is_wild(m, conn))
+	enum { INET = 2, INET6 = 10 };	/* AF_* of Linux */
+	static const uint8_t v6[16] = { [15] = 1 }, v4_in_v6[13] = { [10] = 0xff, [11] = 0xff, [12] = 127 };
+
+	if (e->family == INET)
+		return e->peer_addr[0] == 127;
+	return e->family == INET6 && (!memcmp(e->peer_addr, v6, sizeof(v6)) ||
+					 !memcmp(e->peer_addr, v4_in_v6, sizeof(v4_in_v6)));
+}
+
+static int set_peer(struct model *m, const struct tl_conn *e)
+{
+	if (is_wild(m, e->conn))
 		return 0;
-	while (m->n_port_of_conn <= conn) {
-		if (GROW(m->port_of_conn, m->cap_port_of_conn, m->n_port_of_conn))
+	while (m->n_peers <= e->conn) {
+		if (GROW(m->peers, m->cap_peers, m->n_peers))
 			return -ENOMEM;
-		m->port_of_conn[m->n_port_of_conn++] = 0;
+		m->peers[m->n_peers++] = (struct peer){ 0, false };
 	}
-	m->port_of_conn[conn] = port;
+	m->peers[e->conn] = (struct peer){ e->peer_port, is_loopback(e) };
 	return 0;
 }
 
@@ -146,8 +158,10 @@ int request_on_begin(struct model *m, const struct tl_req_begin *e)
 
 	if (!model_engine(m, e->hdr.tgid, &r.engine))
 		return -ENOMEM;
-	if (e->conn < m->n_port_of_conn)
-		r.peer_port = m->port_of_conn[e->conn];
+	if (e->conn < m->n_peers) {
+		r.peer_port = m->peers[e->conn].port;
+		r.peer_is_local = m->peers[e->conn].is_local;
+	}
 	if (e->conn_open_ns)
 		set_point(&r, P_CONN_OPEN, e->conn_open_ns, PROV_OBSERVED);
 	if (!r.joined_late) {
@@ -342,7 +356,7 @@ int request_on_conn(struct model *m, const struct tl_conn *e)
 	if (e->what == TL_CONN_OPEN) {
 		m->v.n_conns++;
 		m->v.n_conns_open++;
-		return set_port_of_conn(m, e->conn, e->peer_port);
+		return set_peer(m, e);
 	}
 	if (m->v.n_conns_open)
 		m->v.n_conns_open--;

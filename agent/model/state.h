@@ -60,8 +60,11 @@ struct model {
 	size_t n_by_number, cap_by_number;
 	uint32_t *last_of_conn;	/* connection number -> index + 1 of its last request */
 	size_t n_last_of_conn, cap_last_of_conn;
-	uint16_t *port_of_conn;	/* connection number -> the peer's port */
-	size_t n_port_of_conn, cap_port_of_conn;
+	struct peer {
+		uint16_t port;
+		bool is_local;
+	} *peers;		/* of a connection, by its number */
+	size_t n_peers, cap_peers;
 
 	/* Requests joined late, not yet known to be of an LLM: at most one per connection. */
 	struct rec_request *embryos;

@@ -22,7 +22,7 @@ static void to_dist(uint64_t *v, size_t n, struct dist *ret)
 static uint64_t span_without(uint64_t span_ns, int64_t took_ns)
 {
 	if (took_ns < 0)
-		return span_ns + (uint64_t)-took_ns;
+		return span_ns - (uint64_t)took_ns;
 	return (uint64_t)took_ns < span_ns ? span_ns - (uint64_t)took_ns : 0;
 }
 

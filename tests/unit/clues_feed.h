@@ -146,20 +146,26 @@ static inline void feed_throttle(struct feed *f, double t0, double t1, double th
 	FEED(f, e);
 }
 
-/* A request that is read from t0 to `read` by the front end's thread. */
-static inline void feed_request(struct feed *f, uint32_t req, double t0, double read, uint64_t body_bytes)
+/* A request that is read from t0 to `read` by the front end's thread, on a connection that is known. */
+static inline void feed_request_on(struct feed *f, uint32_t req, double t0, double read, uint64_t body_bytes)
 {
-	struct tl_conn open = { .hdr = FEED_HDR(open, TL_CONN, 0, FEED_API, FEED_FRONT, at(t0)),
-				.conn = req, .what = TL_CONN_OPEN, .peer_port = 40000 + req };
 	struct tl_req_begin b = { .hdr = FEED_HDR(b, TL_REQ_BEGIN, TL_API_CHAT, FEED_API, FEED_FRONT, at(t0)),
 				  .req = req, .conn = req };
 	struct tl_req_facts e = { .hdr = FEED_HDR(e, TL_REQ_FACTS, 0, FEED_API, FEED_FRONT, at(read)),
 				  .req = req, .max_tokens = -1, .api = TL_API_CHAT, .stream = 1,
 				  .method = TL_POST, .body_bytes = body_bytes };
 
-	FEED(f, open);
 	FEED(f, b);
 	FEED(f, e);
+}
+
+static inline void feed_request(struct feed *f, uint32_t req, double t0, double read, uint64_t body_bytes)
+{
+	struct tl_conn open = { .hdr = FEED_HDR(open, TL_CONN, 0, FEED_API, FEED_FRONT, at(t0)),
+				.conn = req, .what = TL_CONN_OPEN, .peer_port = 40000 + req };
+
+	FEED(f, open);
+	feed_request_on(f, req, t0, read, body_bytes);
 }
 
 static inline void feed_refused(struct feed *f, uint32_t req, double t)

@@ -154,6 +154,24 @@ static void test_blame_sum__what_if(void **state)
 	blame_sum__free(s);
 }
 
+/* Times of a damaged recording: nothing overflows in a way that the language does not define. */
+static void test_blame_sum__gaps_of_centuries(void **state)
+{
+	struct blame_sum *s;
+
+	streamed(*state, 4, 20, 60);
+	for (uint32_t t = 1; t <= 3; t++) {
+		struct gap *g = fake_gap(0, t, 20, 20);
+
+		fake_part(g, MECH_UNEXPLAINED, 1)->ns = INT64_MAX - t;
+		g->t1_ns = g->t0_ns + INT64_MAX - t;
+		g->behind_ns[MECH_NAGLE] = t < 3 ? UINT64_MAX : 1ull << 63;
+	}
+	s = sum_up(*state);
+	assert_int_equal(s->n_gaps, 3);
+	blame_sum__free(s);
+}
+
 /* Where the client says when its tokens came, TPOT is the client's. */
 static void test_blame_sum__what_if_at_the_client(void **state)
 {
@@ -473,7 +491,7 @@ int main(void)
 		T(test_blame_sum__pairs_worst_first),
 		T(test_blame_sum__tells_pairs_apart),
 		T(test_blame_sum__what_if),
-		T(test_blame_sum__what_if_at_the_client),
+		T(test_blame_sum__what_if_at_the_client), T(test_blame_sum__gaps_of_centuries),
 		T(test_blame_sum__what_if_chunks_came_as_they_were_written),
 		T(test_blame_sum__what_if_the_last_token_is_held),
 		T(test_blame_sum__what_if_keeps_the_best),

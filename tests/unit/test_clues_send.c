@@ -2,6 +2,8 @@
 /* What sockets say of an answer: held, not read, in blocks; with the numbers of S6 and S7. */
 #include "clues_feed.h"
 
+#include <sys/socket.h>
+
 #define T(name) cmocka_unit_test_setup_teardown(test_clues_send__##name, feed_setup, feed_teardown)
 
 static struct tl_send_held held(uint32_t req, double t0, double t1, uint16_t why)
@@ -115,6 +117,28 @@ static void test_clues_send__network(void **state)
 	struct clue_list l = send_clues(f, 0, 0, 1000);
 	only(&l, MECH_NETWORK, 200);
 	assert_int_equal(l.v[0].who.type, WHO_NETWORK);
+}
+
+/* The same to a peer of this host: nothing is lost there. A proxy's own connection may lead elsewhere. */
+static void test_clues_send__network_of_loopback(void **state)
+{
+	struct feed *f = *state;
+	struct tl_send_held h = held(1, 100, 300, TL_HELD_RETRANSMIT);
+	struct tl_conn open = { .hdr = FEED_HDR(open, TL_CONN, 0, FEED_API, FEED_FRONT, at(0)), .conn = 1,
+				.what = TL_CONN_OPEN, .family = AF_INET, .peer_port = 40001, .peer_addr = { 127, 0, 0, 1 } };
+
+	FEED(f, open);
+	feed_request_on(f, 1, 0, 1, 100);
+	feed_chunk(f, 1, 20, TL_CHUNK_TEXT);
+	h.conn = 1;
+	FEED(f, h);
+	h = held(1, 400, 500, TL_HELD_RETRANSMIT);
+	h.conn = 0;
+	FEED(f, h);
+	feed_done(f);
+	struct clue_list l = send_clues(f, 0, 0, 1000);
+	only(&l, MECH_NETWORK, 100);
+	assert_int_equal(l.v[0].t0_ns, at(400));
 }
 
 static void delivered(struct feed *f, double t, uint32_t n, uint16_t by, const char *name)
@@ -280,7 +304,8 @@ static void test_clues_send__survives_oom(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(nagle), T(nagle_by_connection), T(slow_reader), T(network), T(proxy), T(held_by_the_proxys_socket),
+		T(nagle), T(nagle_by_connection), T(slow_reader), T(network), T(network_of_loopback),
+		T(proxy), T(held_by_the_proxys_socket),
 		T(client_before_proxy),
 		T(acknowledged_only), T(middleware), T(middleware_and_busy), T(one_burst), T(survives_oom),
 	};

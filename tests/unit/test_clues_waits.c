@@ -2,7 +2,7 @@
 /* Which waits are whose: stops, the server's own threads, quotas whose times are told short, tokenizers. */
 #include "clues_feed.h"
 
-enum { WORKER = 300 };
+enum { WORKER = 300, POOL = 151 };
 #define T(name) cmocka_unit_test_setup_teardown(test_waits__##name, feed_setup, feed_teardown)
 
 static struct clue_list engine_clues(const struct feed *f, double t0, double t1)
@@ -158,11 +158,113 @@ static void test_waits__quota_told_far_too_short(void **state)
 	only(&l, MECH_RUN_QUEUE, 60);
 }
 
+/* ---- tokenizers ---- */
+
+static struct clue_list front_clues(const struct feed *f, double t0, double t1, uint32_t self)
+{
+	struct clue_list l;
+
+	clues__front(f->c, 0, at(t0), at(t1), self, &l);
+	return l;
+}
+
+/* POST /tokenize with 3 MB, read at 0 and answered at 510; a thread of the process tokenizes it. */
+static void feed_tokenize(struct feed *f)
+{
+	struct tl_conn open = { .hdr = FEED_HDR(open, TL_CONN, 0, FEED_API, FEED_FRONT, at(0)), .conn = 9,
+				.what = TL_CONN_OPEN, .peer_port = 51111 };
+	struct tl_req_begin b = { .hdr = FEED_HDR(b, TL_REQ_BEGIN, TL_API_OTHER, FEED_API, FEED_FRONT, at(0)),
+				  .req = 9, .conn = 9 };
+	struct tl_req_facts e = { .hdr = FEED_HDR(e, TL_REQ_FACTS, 0, FEED_API, FEED_FRONT, at(0)), .req = 9,
+				  .body_bytes = 3000000, .path = "/tokenize" };
+	struct tl_req_end end = { .hdr = FEED_HDR(end, TL_REQ_END, 0, FEED_API, FEED_FRONT, at(510)), .req = 9,
+				  .how = TL_END_COMPLETE, .status = 200 };
+
+	FEED(f, open);
+	FEED(f, b);
+	FEED(f, e);
+	FEED(f, end);
+	feed_thread(f, FEED_API, POOL, TL_ROLE_OTHER, -1, "vllm");
+	feed_code(f, FEED_API, POOL, 5, 505, TL_CODE_TOKENIZER, 36, 36, 0, "tokenizers.abi3.so");
+}
+
+static void test_waits__behind_the_tokenizer(void **state)
+{
+	struct feed *f = *state;
+	const struct clue *k;
+
+	feed_tokenize(f);
+	feed_request(f, 10, 10, 11, 282);
+	feed_refused(f, 10, 512);
+	feed_request(f, 11, 520, 521, 282);
+	feed_refused(f, 11, 530);
+	feed_done(f);
+	struct clue_list l = front_clues(f, 11, 512, 0);
+	k = only(&l, MECH_EVENT_LOOP, 505 - 11);
+	assert_int_equal(k->who.type, WHO_CLIENT);
+	assert_int_equal(k->who.id, 51111);
+	assert_string_equal(k->who.name, "/tokenize");
+	assert_int_equal(front_clues(f, 521, 530, 1).n, 0);
+}
+
+/* What was handed over before does not wait for it, nor does an answer. */
+static void test_waits__behind_the_tokenizer_no_longer(void **state)
+{
+	struct feed *f = *state;
+
+	feed_request(f, 10, -5, -4, 282);
+	feed_refused(f, 10, 2);
+	feed_tokenize(f);
+	feed_done(f);
+	assert_int_equal(front_clues(f, -4, 512, 0).n, 0);
+	assert_int_equal(front_clues(f, 11, 512, UINT32_MAX).n, 0);
+}
+
+/* One after the other: the first one has only itself to wait for, the second one both. */
+static void test_waits__behind_the_tokenizer_in_turn(void **state)
+{
+	struct feed *f = *state;
+
+	feed_request(f, 10, 0, 1, 1000000);
+	feed_request(f, 11, 2, 3, 1100000);
+	feed_refused(f, 10, 300);
+	feed_refused(f, 11, 600);
+	feed_thread(f, FEED_API, POOL, TL_ROLE_OTHER, -1, "vllm");
+	feed_code(f, FEED_API, POOL, 5, 299, TL_CODE_TOKENIZER, 36, 36, 0, "tokenizers.abi3.so");
+	feed_code(f, FEED_API, POOL, 301, 599, TL_CODE_TOKENIZER, 36, 36, 0, "tokenizers.abi3.so");
+	feed_done(f);
+	assert_int_equal(front_clues(f, 1, 300, 0).n, 0);
+	struct clue_list l = front_clues(f, 3, 600, 1);
+	only(&l, MECH_EVENT_LOOP, 294);
+	assert_int_equal(l.v[0].who.type, WHO_REQUEST);
+	assert_int_equal(l.v[0].who.id, 0);
+}
+
+/* With a thread for each, what is about as large waits for nobody; what is small for the large one. */
+static void test_waits__tokenizers_side_by_side(void **state)
+{
+	struct feed *f = *state;
+
+	feed_tokenize(f);
+	feed_request(f, 10, 2, 3, 2900000);
+	feed_request(f, 11, 2, 3, 282);
+	feed_refused(f, 10, 512);
+	feed_refused(f, 11, 512);
+	feed_thread(f, FEED_API, POOL + 1, TL_ROLE_OTHER, -1, "vllm");
+	feed_code(f, FEED_API, POOL + 1, 5, 505, TL_CODE_TOKENIZER, 36, 36, 0, "tokenizers.abi3.so");
+	feed_done(f);
+	assert_int_equal(front_clues(f, 3, 512, 0).n, 0);
+	struct clue_list l = front_clues(f, 3, 512, 1);
+	only(&l, MECH_EVENT_LOOP, 500);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(stopped), T(stopped_before_all_else), T(fault_in_a_long_sleep), T(behind_own_worker),
 		T(behind_others_of_the_host), T(quota_told_short), T(quota_told_far_too_short),
+		T(behind_the_tokenizer), T(behind_the_tokenizer_no_longer), T(behind_the_tokenizer_in_turn),
+		T(tokenizers_side_by_side),
 	};
 
 	return cmocka_run_group_tests_name("clues_waits", tests, NULL, NULL);
