@@ -39,6 +39,7 @@ struct recording {
 	uint64_t begin_ns, tick_ns;
 	int signals;		/* signalfd */
 	uint64_t n_lost;	/* events, for whatever reason */
+	uint64_t n_others;	/* requests that are no LLM's: a report does not list them */
 	bool tty;
 };
 
@@ -196,6 +197,7 @@ static int on_event(void *ctx, const struct tl_hdr *ev)
 		err = rec_writer__write(r->file, ev);
 	if (ev->kind == TL_LOST)
 		r->n_lost += ((const struct tl_lost *)ev)->n;
+	r->n_others += ev->kind == TL_REQ_BEGIN && !(ev->flags & TL_F_JOINED) && (ev->flags & 0xff) == TL_API_OTHER;
 	if (r->model && model__feed(r->model, ev) == -ENOMEM)
 		log_warn("out of memory for the live report; the recording goes on");
 	return err;
@@ -211,14 +213,18 @@ static int on_raw(void *ctx, const struct tl_hdr *ev)
 static void print_progress(const struct recording *r, bool last)
 {
 	struct session_status s;
+	char others[40] = "";
 	double secs, per_token;
 
 	session__status(r->session, &s);
 	secs = s.elapsed_ns / 1e9;
 	per_token = s.wire.tokens ? (double)(s.bpf.run_ns - s.bpf.threads_ns) / s.wire.tokens / 1e3 : 0;
-	fprintf(stderr, "%s%.0f s: %" PRIu64 " requests (%" PRIu64 " now), %" PRIu64 " chunks with tokens, %"
+	if (r->n_others)
+		snprintf(others, sizeof(others), " and %" PRIu64 " other%s", r->n_others, r->n_others == 1 ? "" : "s");
+	fprintf(stderr, "%s%.0f s: %" PRIu64 " requests%s (%" PRIu64 " now), %" PRIu64 " chunks with tokens, %"
 		PRIu64 " steps, lost %" PRIu64 "; agent %.1f %% of a core, %.1f us BPF per token, %.1f MB%s",
-		r->tty && !last ? "\r\033[K" : "tokenlag: ", secs, s.wire.requests, s.wire.requests_now,
+		r->tty && !last ? "\r\033[K" : "tokenlag: ", secs,
+		s.wire.requests > r->n_others ? s.wire.requests - r->n_others : 0, others, s.wire.requests_now,
 		s.wire.tokens, s.steps, r->n_lost, secs > 0 ? s.agent_cpu_ns / 1e7 / secs : 0,
 		per_token, s.rss_bytes / 1e6, r->tty && !last ? "" : "\n");
 }
@@ -298,6 +304,7 @@ static int record(struct recording *r)
 		.out = { on_event, r }, .raw = { r->o.raw ? on_raw : NULL, r },
 	};
 	struct session_status last;
+	uint64_t attach_ns = monotonic_ns();
 	uint32_t why;
 	int err, end_err;
 
@@ -306,6 +313,10 @@ static int record(struct recording *r)
 		return say_cannot_write(r, err);
 	if (r->o.raw)
 		log_warn("--raw: '%s' will hold text of prompts and answers", r->o.out);
+	if (log_get_level() > LOG_QUIET && r->o.n_pids)
+		fprintf(stderr, "tokenlag: attaching to %zu process%s ...\n", r->o.n_pids, r->o.n_pids == 1 ? "" : "es");
+	else if (log_get_level() > LOG_QUIET)
+		fputs("tokenlag: looking for engines and attaching to them ...\n", stderr);
 	err = session__open(&so, &r->session);
 	if (err)
 		return err;
@@ -314,10 +325,9 @@ static int record(struct recording *r)
 		struct session_status s;
 
 		session__status(r->session, &s);
-		log_info("attached in %.0f ms", s.bpf.attach_ns / 1e6);
-		fprintf(stderr, "tokenlag: recording %zu engine process%s%s to '%s'; %s\n", s.n_engines,
+		fprintf(stderr, "tokenlag: recording %zu engine process%s%s to '%s', attached in %.1f s; %s\n", s.n_engines,
 			s.n_engines == 1 ? "" : "es", s.n_proxies ? " and what stands before them" : "", r->o.out,
-			r->o.duration_ns ? "Ctrl-C stops early" : "Ctrl-C stops");
+			(monotonic_ns() - attach_ns) / 1e9, r->o.duration_ns ? "Ctrl-C stops early" : "Ctrl-C stops");
 	}
 	why = run(r, &err);
 	end_err = session__stop(r->session, why);

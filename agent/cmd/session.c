@@ -291,7 +291,7 @@ int session__say_self(struct session *s)
 	note_memory(s);
 	session__status(s, &st);
 	struct tl_self ev = {
-		.hdr = { .size = sizeof(ev), .kind = TL_SELF, .ts_ns = monotonic_ns() },
+		.hdr = { .size = sizeof(ev), .kind = TL_SELF, .tgid = (uint32_t)getpid(), .ts_ns = monotonic_ns() },
 		.agent_cpu_ns = st.agent_cpu_ns, .bpf_ns = st.bpf.run_ns, .bpf_runs = st.bpf.runs,
 		.events = st.events, .attach_ns = st.bpf.attach_ns, .detach_ns = st.detach_ns,
 		.rss_bytes = st.rss_bytes, .bpf_threads_ns = st.bpf.threads_ns,

@@ -350,6 +350,7 @@ static int add_request(struct adder *a, uint32_t request)
 		a->s->ttfts_ns += ttft.t1_ns - ttft.t0_ns;
 		if (r->state != REQ_ERROR)
 			was->ttft_ns = ttft.t1_ns - ttft.t0_ns;
+		a->s->n_at_client += ttft.side == GAP_CLIENT;
 		add_span(a, &ttft);
 		err = add_parts(a, &ttft);
 	} else if (m.ttft_ns > 0 && r->state != REQ_ERROR) {

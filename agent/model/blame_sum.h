@@ -31,6 +31,8 @@ struct blame_sum {
 	uint64_t ttft_excess_ns;	/* ... and of TTFTs; what is unexplained is in both */
 	uint64_t prov_ns[PROV_INFERRED + 1];	/* the two by provenance; lost and unexplained apart */
 	uint64_t n_gaps, n_odd_gaps, n_no_baseline, n_ttfts;
+	uint32_t n_at_client;		/* requests whose gaps and TTFT are those of the client, as somebody says when it had
+					 * its tokens: then what_if[0] is no TTFT and TPOT of the server's socket */
 	uint32_t n_learnt;		/* steps that baselines rest on */
 	struct blame_pair *pairs;	/* most ns + ttft_ns first; parts that are own are in none */
 	size_t n_pairs;
@@ -58,14 +60,17 @@ int blame_sum__select(struct blame *b, const struct model_view *v, const struct 
 /* Mechanisms that took any time and are not a token's own, the longest first. Returns how many. */
 size_t blame_sum__order(const struct blame_sum *s, uint8_t ret[N_MECHANISMS]);
 
-/* For people, processes (or threads) of one name are one culprit: a build has a thousand of them. */
+/* For people, processes (or threads) of one name are one culprit: a build has a thousand of them. So are
+ * clients, each with a port of its own, that ask for one path. */
 bool culprit_same(const struct culprit *a, const struct culprit *b);
 
 /* Whoever is in pairs, added up: the worst first. Returns how many are in ret, or -ENOMEM. */
+enum { MAX_WHO_IDS = 8 };
 struct blame_who {
 	struct culprit who;	/* of several that are the same: the one with the lowest id */
 	uint64_t ns, ttft_ns;
 	uint32_t n_victims, n_ids;	/* requests; how many are the same */
+	uint32_t ids[MAX_WHO_IDS];	/* the first of these */
 };
 enum blame_where {		/* bits */
 	IN_GAPS = 1, IN_TTFTS = 2,

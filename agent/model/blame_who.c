@@ -34,7 +34,8 @@ size_t blame_sum__order(const struct blame_sum *s, uint8_t ret[N_MECHANISMS])
 
 static bool goes_by_name(const struct culprit *c)
 {
-	return (c->type == WHO_PROCESS || c->type == WHO_THREAD) && c->name[0];
+	return ((c->type == WHO_PROCESS || c->type == WHO_THREAD) && c->name[0]) ||
+	       (c->type == WHO_CLIENT && c->name[0] == '/');
 }
 
 /* 0: the same. */
@@ -105,13 +106,17 @@ static long add_up(struct side *sides, size_t n, struct blame_who *ret, size_t m
 	}
 	qsort(sides, n, sizeof(*sides), by_name);
 	for (size_t i = 0; i < n;) {
-		struct blame_who w = { .who = sides[i].who, .n_ids = 1 };
+		struct blame_who w = { .who = sides[i].who };
 		size_t n_victims = 0, first = i;
 
 		for (; i < n && culprit_same(&sides[i].who, &w.who); i++) {
 			w.ns += sides[i].ns;
 			w.ttft_ns += sides[i].ttft_ns;
-			w.n_ids += i > first && sides[i].who.id != sides[i - 1].who.id;
+			if (i == first || sides[i].who.id != sides[i - 1].who.id) {
+				if (w.n_ids < MAX_WHO_IDS)
+					w.ids[w.n_ids] = sides[i].who.id;
+				w.n_ids++;
+			}
 			victims[n_victims++] = sides[i].victim;
 		}
 		qsort(victims, n_victims, sizeof(*victims), by_victim);

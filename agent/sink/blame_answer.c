@@ -113,17 +113,21 @@ static uint32_t largest_chunk(const struct model_view *v, const struct gap *g, u
 bool longest_stall(const struct model_view *v, const struct blame_sum *s, struct stall *ret)
 {
 	const struct gap *g = NULL;
-	uint64_t most = 0, tokens;
+	uint64_t most = 0, own = 0, tokens;
 	struct stall st;
 
 	for (size_t i = 0; i < s->n_top; i++) {
-		uint64_t ns = 0;
+		uint64_t ns = 0, own_ns = 0;
 
-		for (size_t k = 0; k < s->top[i].n_parts; k++)
-			if (s->top[i].parts[k].mechanism == MECH_PREFILL)
-				ns += s->top[i].parts[k].ns;
+		for (size_t k = 0; k < s->top[i].n_parts; k++) {
+			const struct blame_part *p = &s->top[i].parts[k];
+
+			ns += p->mechanism == MECH_PREFILL ? p->ns : 0;
+			own_ns += mechanism_is_own((enum mechanism)p->mechanism) ? p->ns : 0;
+		}
 		if (ns > most) {
 			most = ns;
+			own = own_ns;
 			g = &s->top[i];
 		}
 	}
@@ -134,8 +138,8 @@ bool longest_stall(const struct model_view *v, const struct blame_sum *s, struct
 		st.smaller *= 2;
 	if (st.chunk < 2 * MIN_CHUNK)
 		return false;
-	st.ns = g->t1_ns - g->t0_ns;
-	st.smaller_ns = st.ns - most + (uint64_t)((double)most / (double)tokens * st.smaller);
+	st.ns = own + most;	/* what else filled that gap is not for the chunk's sake */
+	st.smaller_ns = own + (uint64_t)((double)most / (double)tokens * st.smaller);
 	*ret = st;
 	return true;
 }
@@ -164,7 +168,7 @@ static int append_culprit(struct sentence *to, const struct model_view *v, const
 			  int mechanism, unsigned int where)
 {
 	struct blame_who who;
-	char name[80], ms[UNITS_LEN];
+	char name[CULPRIT_TEXT], ms[UNITS_LEN];
 	long n = blame_sum__culprits(s, 1ull << mechanism, where, &who, 1);
 
 	if (n <= 0)
@@ -172,7 +176,8 @@ static int append_culprit(struct sentence *to, const struct model_view *v, const
 	append(to, "; worst culprit %s", who_text(v, &who, name, sizeof(name)));
 	if (who.who.type == WHO_REQUEST)
 		append_request_facts(to, v, who.who.id);
-	append(to, ": %s on %u request%s", units_ns(ms, who.ns + who.ttft_ns), who.n_victims,
+	append(to, ": %s %son %u request%s", units_ns(ms, who.ns + who.ttft_ns),
+	       where == IN_GAPS ? "of gaps " : where == IN_TTFTS ? "of TTFTs " : "", who.n_victims,
 	       who.n_victims == 1 ? "" : "s");
 	return 0;
 }
@@ -192,7 +197,7 @@ static void append_ruled_out(struct sentence *to, uint64_t bits)
 		named |= 1ull << m;
 		n++;
 	}
-	append(to, "; ruled out: %s", mechanisms_text(named, text, sizeof(text)));
+	append(to, "; ruled out, in what is unexplained: %s", mechanisms_text(named, text, sizeof(text)));
 	if (bits & ~named)
 		append(to, " and %d more", __builtin_popcountll(bits & ~named));
 }
@@ -205,8 +210,8 @@ static void append_advice(struct sentence *to, const struct model_view *v, const
 
 	if (mechanism == MECH_PREFILL && longest_stall(v, s, &st))
 		append(to,
-		       "; chunks of %u tokens (now %u) would bound a stall at about %s (now %s), not "
-		       "their sum",
+		       "; with chunks of %u tokens instead of %u the longest stall by prefill would take about %s "
+		       "instead of %s; there would be more of them",
 		       st.smaller, st.chunk, units_ns(then, st.smaller_ns), units_ns(now, st.ns));
 	else if (mechanism == MECH_UNEXPLAINED && s->ruled_out)
 		append_ruled_out(to, s->ruled_out);

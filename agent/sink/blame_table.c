@@ -35,18 +35,55 @@ static int label_columns(const struct page *p)
 
 /* ---- the answer ---- */
 
+static bool concerns(const struct culprit *c, uint32_t request)
+{
+	return c->type == WHO_REQUEST && c->id == request;
+}
+
+/* "r17 kept 3 others waiting, 7.82 s in all. Itself: " where it did more than was done to it, else "r17: "; then `last`
+ * says it. 0 or -ENOMEM */
+static int whose_answer(const struct blame_text *t, char *first, size_t size, char *last)
+{
+	uint64_t suffered_ns = t->sum->excess_ns + t->sum->ttft_excess_ns;
+	uint32_t self = t->request - 1, n = 0;
+	bool *victims = calloc(t->v->n_requests + 1, sizeof(*victims));
+	char ms[UNITS_LEN];
+	uint64_t ns = 0;
+
+	if (!victims)
+		return -ENOMEM;
+	for (size_t i = 0; t->all && i < t->all->n_pairs; i++) {
+		const struct blame_pair *x = &t->all->pairs[i];
+
+		if (x->victim == self || (!concerns(&x->culprit, self) && !concerns(&x->root, self)))
+			continue;
+		n += !victims[x->victim];
+		victims[x->victim] = true;
+		ns += x->ns + x->ttft_ns;
+	}
+	free(victims);
+	units_ns(ms, ns);
+	snprintf(first, size, "r%u: ", t->v->requests[self].req);
+	if (ns > suffered_ns)
+		snprintf(first, size, "r%u kept %u other%s waiting, %s in all. Itself: ", t->v->requests[self].req, n,
+			 n == 1 ? "" : "s", ms);
+	else if (n)
+		snprintf(last, size, " It kept %u other%s waiting, %s in all.", n, n == 1 ? "" : "s", ms);
+	return 0;
+}
+
 static int write_answer(struct page *p, const struct blame_text *t)
 {
-	char text[1600], first[32] = "";
+	char text[1600], first[96] = "", last[96] = "";
 	int err = blame_answer(t->v, t->sum, t->mechanism, text, sizeof(text));
 
+	if (!err && t->request)
+		err = whose_answer(t, first, sizeof(first), last);
 	if (err)
 		return err;
 	text_urgent(p, t->v);
-	if (t->request)
-		snprintf(first, sizeof(first), "r%u: ", t->v->requests[t->request - 1].req);
 	page__style(p, STYLE_BOLD);
-	page__para(p, "", 0, "%s%s", first, text);
+	page__para(p, "", 0, "%s%s%s", first, text, last);
 	page__style(p, STYLE_PLAIN);
 	return 0;
 }
@@ -132,7 +169,7 @@ static int write_mechanisms(struct page *p, const struct blame_text *t)
 
 	if (n) {
 		page__heading(p, "%-*s%9s%7s%s%9s%s", label_columns(p),
-			      is_narrow(p) ? "above baseline" : "ms above baseline", "ms", "share",
+			      is_narrow(p) ? "above baseline" : "ms above baseline", "gaps+TTFT", "share",
 			      p->width >= WIDE ? "  in gaps in TTFTs" : "", "requests",
 			      is_narrow(p) ? "" : "  worst culprit");
 		for (size_t i = 0; i < n && !err; i++)
@@ -166,11 +203,6 @@ static void write_pair(struct page *p, const struct blame_text *t, const struct 
 	if (p->width >= WIDE + 12)
 		fprintf(p->out, "  %s", x->prov ? provenance_names[x->prov] : "");
 	fputc('\n', p->out);
-}
-
-static bool concerns(const struct culprit *c, uint32_t request)
-{
-	return c->type == WHO_REQUEST && c->id == request;
 }
 
 /* Rows of pairs; of `culprit` (index + 1; 0: all). Returns how many there are, or -ENOMEM. */
@@ -309,6 +341,10 @@ static void write_what_if(struct page *p, const struct blame_sum *s)
 	}
 	if (few)
 		page__para(p, "", 0, "* max, as there are fewer than %d values", MIN_FOR_P99);
+	if (s->n_at_client)
+		page__para(p, "", 0, "At the client for %u request%s whose arrivals are known, at the server's socket for "
+			   "others; report's TTFT and TPOT are those of the socket for all.", s->n_at_client,
+			   s->n_at_client == 1 ? "" : "s");
 }
 
 /* ---- what it rests on ---- */
@@ -329,7 +365,7 @@ static void write_unexplained(struct page *p, const struct blame_sum *s)
 	page__para(p, "unknown", LABEL, "%s in %u gap%s of %u request%s unexplained", units_ns(ms, both(r)),
 		   r->n_gaps, r->n_gaps == 1 ? "" : "s", r->n_victims, r->n_victims == 1 ? " is" : "s is");
 	page__style(p, STYLE_PLAIN);
-	page__para(p, "", LABEL, "ruled out: %s", *out ? out : "nothing");
+	page__para(p, "", LABEL, "ruled out, in what is unexplained: %s", *out ? out : "nothing");
 	if (*not)
 		page__para(p, "", LABEL, "no evidence was recorded of: %s", not);
 }

@@ -3,12 +3,13 @@
 #include "sink/blame_words.h"
 #include "base/units.h"
 #include "base/util.h"
+#include "model/evidence.h"
 #include "sink/notes.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_NAMED_PARTS = 6 };
+enum { MAX_NAMED_PARTS = 6, MAX_IDS_NAMED = 3 };
 
 static const char *const advice[N_MECHANISMS] = {
 	[MECH_PREFILL] = "smaller chunks of prefill bound each stall, not their sum",
@@ -91,6 +92,39 @@ const char *culprit_brief(const struct model_view *v, const struct culprit *c, c
 	return buf;
 }
 
+/* Is it a process or a thread of what was recorded? */
+static bool is_of_server(const struct model_view *v, enum culprit_type type, uint32_t id)
+{
+	const struct evidence *e = v->evidence;
+
+	for (size_t i = 0; type == WHO_PROCESS && i < v->n_engines; i++)
+		if (v->engines[i].e.hdr.tgid == id)
+			return true;
+	for (size_t i = 0; e && i < e->threads.n; i++) {
+		const struct tl_thread *t = &e->threads.v[i];
+
+		if (t->role != TL_ROLE_PROXY && t->server && (type == WHO_THREAD ? t->hdr.tid : t->hdr.tgid) == id)
+			return true;
+	}
+	return false;
+}
+
+/* ", of this server": what was recorded; ", not this recording": another tokenlag than the one that recorded. */
+static const char *relation(const struct model_view *v, enum culprit_type type, const char *name, const uint32_t *ids,
+			    size_t n)
+{
+	uint32_t recorder = v->self ? v->self->hdr.tgid : 0;
+
+	if (n && is_of_server(v, type, ids[0]))
+		return ", of this server";
+	if (type != WHO_PROCESS || strcmp(name, "tokenlag") || !recorder)
+		return "";
+	for (size_t i = 0; i < n && i < MAX_WHO_IDS; i++)
+		if (ids[i] == recorder)
+			return n == 1 ? ", this recording" : ", this recording and others";
+	return n <= MAX_WHO_IDS ? ", not this recording" : "";
+}
+
 const char *culprit_text(const struct model_view *v, const struct culprit *c, char *buf, size_t size)
 {
 	char brief[48];
@@ -103,8 +137,8 @@ const char *culprit_text(const struct model_view *v, const struct culprit *c, ch
 	case WHO_THREAD:
 	case WHO_PROCESS:
 		if (c->name[0] && c->id)
-			snprintf(buf, size, "%s (%s %u)", brief,
-				 c->type == WHO_THREAD ? "tid" : "pid", c->id);
+			snprintf(buf, size, "%s (%s %u%s)", brief, c->type == WHO_THREAD ? "tid" : "pid", c->id,
+				 relation(v, c->type, c->name, &c->id, 1));
 		else
 			snprintf(buf, size, "%s", brief);
 		break;
@@ -131,12 +165,25 @@ const char *culprit_text(const struct model_view *v, const struct culprit *c, ch
 
 const char *who_text(const struct model_view *v, const struct blame_who *w, char *buf, size_t size)
 {
-	char brief[48];
+	bool is_thread = w->who.type == WHO_THREAD;
+	char brief[48], ids[64] = "";
+	int at = 0;
 
 	if (w->n_ids <= 1)
 		return culprit_text(v, &w->who, buf, size);
-	snprintf(buf, size, "%s (%u %s)", culprit_brief(v, &w->who, brief, sizeof(brief)), w->n_ids,
-		 w->who.type == WHO_THREAD ? "threads" : "processes");
+	culprit_brief(v, &w->who, brief, sizeof(brief));
+	if (w->who.type == WHO_CLIENT) {	/* ports say nothing: each connection has another one */
+		snprintf(buf, size, "%s (%u connections)", brief, w->n_ids);
+		return buf;
+	}
+	for (size_t i = 0; w->ids[0] && i < MAX_IDS_NAMED && i < w->n_ids; i++)
+		at += snprintf(ids + at, sizeof(ids) - (size_t)at, "%s%u", i ? ", " : "", w->ids[i]);
+	if (!at)	/* a part of one gap: who they are stands elsewhere */
+		snprintf(buf, size, "%s (%u %s)", brief, w->n_ids, is_thread ? "threads" : "processes");
+	else
+		snprintf(buf, size, "%s (%u %s, %s%s %s%s)", brief, w->n_ids, is_thread ? "threads" : "processes",
+			 w->n_ids > MAX_IDS_NAMED ? "first " : "", is_thread ? "tids" : "pids", ids,
+			 relation(v, w->who.type, w->who.name, w->ids, w->n_ids));
 	return buf;
 }
 
@@ -201,7 +248,7 @@ static int whose(const struct model_view *v, const struct said_part *s, char *bu
 	bool inferred = p->prov == PROV_INFERRED && !mechanism_is_own((enum mechanism)p->mechanism) &&
 			p->mechanism < MECH_LOST;
 	const char *and = "";
-	char who[80], root[80];
+	char who[CULPRIT_TEXT], root[CULPRIT_TEXT];
 	int n = 0;
 
 	who_text(v, &w, who, sizeof(who));
@@ -232,7 +279,7 @@ const char *gap_text(const struct model_view *v, const struct gap *g, char *buf,
 
 	buf[0] = '\0';
 	for (size_t i = 0; i < n; i++) {
-		if ((i >= MAX_NAMED_PARTS && n > MAX_NAMED_PARTS + 1) || at + 250 > size) {
+		if ((i >= MAX_NAMED_PARTS && n > MAX_NAMED_PARTS + 1) || at + 2 * CULPRIT_TEXT + 100 > size) {
 			rest += parts[i].ns;
 			continue;
 		}

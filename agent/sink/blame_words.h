@@ -5,12 +5,14 @@
 
 #include "model/blame_sum.h"
 
-/* "r17", "slot 2", "ffmpeg (pid 4242)", "rank 2", "client at port 5000"; "" for nobody. Returns buf. */
+enum { CULPRIT_TEXT = 160 };	/* room for each of these */
+/* "r17", "slot 2", "ffmpeg (pid 4242)", "vllm (pid 7, of this server)", "rank 2", "client at port 5000"; "" for
+ * nobody. Returns buf. */
 const char *culprit_text(const struct model_view *v, const struct culprit *c, char *buf, size_t size);
 /* The same in one word, for a column: "r17", "ffmpeg", "rank 2"; "nobody". Returns buf. */
 const char *culprit_brief(const struct model_view *v, const struct culprit *c, char *buf, size_t size);
 
-/* The same of several that are one culprit: "cc1 (14 processes)". Returns buf. */
+/* The same of several that are one culprit: "cc1 (14 processes, first pids 7, 8, 9)". Returns buf. */
 const char *who_text(const struct model_view *v, const struct blame_who *w, char *buf, size_t size);
 
 /* "160 ms prefill in the same step (r3), 20.0 ms own decode": parts of a gap, longest first. */
@@ -26,7 +28,7 @@ const char *not_watched_text(uint64_t known, char *buf, size_t size);
 /* What to do about it, as a clause; "" where there is nothing to say. */
 const char *mechanism_advice(enum mechanism m);
 
-/* Chunks of prefill: how long the longest stall was, and how long it would be with smaller ones. */
+/* Chunks of prefill: how long the longest stall was, without what else filled it, and would be with smaller ones. */
 struct stall {
 	uint32_t chunk, smaller;	/* tokens of others' prefill in its step; some of that */
 	uint64_t ns, smaller_ns;

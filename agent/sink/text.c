@@ -21,9 +21,86 @@ static double rounded_down(double pct)
 	return pct > 0 ? (double)(int64_t)(pct * 10 + 1e-9) / 10 : 0;
 }
 
+enum { MAX_PATHS = 16, MAX_PATHS_NAMED = 3, LARGE_BODY = 100000 };
+struct paths {	/* of requests that are no LLM's */
+	struct {
+		const char *path;
+		uint64_t n, body_bytes;	/* the largest body */
+	} v[MAX_PATHS];
+	size_t n;
+};
+
+static void count_paths(const struct model_view *v, struct paths *ret)
+{
+	ret->n = 0;
+	for (size_t i = 0; i < v->n_others; i++) {
+		const struct rec_other *o = &v->others[i];
+		size_t at = 0;
+
+		while (at < ret->n && strcmp(ret->v[at].path, o->path))
+			at++;
+		if (at == MAX_PATHS || !o->path[0])
+			continue;
+		if (at == ret->n) {
+			ret->v[at].path = o->path;
+			ret->v[at].n = ret->v[at].body_bytes = 0;
+			ret->n++;
+		}
+		ret->v[at].n++;
+		if (o->body_bytes > ret->v[at].body_bytes)
+			ret->v[at].body_bytes = o->body_bytes;
+	}
+}
+
+/* The next one to name, marked as said: whose bodies are large comes first, then the most frequent. SIZE_MAX: none. */
+static size_t next_path(const struct paths *p, uint32_t said)
+{
+	size_t best = SIZE_MAX;
+
+	for (size_t i = 0; i < p->n; i++) {
+		bool large = p->v[i].body_bytes >= LARGE_BODY;
+
+		if (said & 1u << i)
+			continue;
+		if (best == SIZE_MAX || large > (p->v[best].body_bytes >= LARGE_BODY) ||
+		    (large == (p->v[best].body_bytes >= LARGE_BODY) && p->v[i].n > p->v[best].n))
+			best = i;
+	}
+	return best;
+}
+
+/* " and 1850 others (1848 /metrics, 2 /tokenize with bodies of up to 3.00 MB)" */
+static void others_text(const struct model_view *v, char *buf, size_t size)
+{
+	char bytes[UNITS_LEN];
+	struct paths p;
+	uint32_t said = 0;
+	uint64_t n = 0;
+	size_t i, at = 0;
+
+	buf[0] = '\0';
+	if (!v->n_other_requests)
+		return;
+	count_paths(v, &p);
+	at = (size_t)snprintf(buf, size, " and %" PRIu64 " other%s", v->n_other_requests,
+			      v->n_other_requests == 1 ? "" : "s");
+	for (int k = 0; k < MAX_PATHS_NAMED && (i = next_path(&p, said)) != SIZE_MAX; k++) {
+		said |= 1u << i;
+		n += p.v[i].n;
+		at += (size_t)snprintf(buf + at, size - at, "%s%" PRIu64 " %.31s", k ? ", " : " (", p.v[i].n,
+				       p.v[i].path);
+		if (p.v[i].body_bytes)
+			at += (size_t)snprintf(buf + at, size - at, " with %s of %s%s",
+					       p.v[i].n == 1 ? "a body" : "bodies", p.v[i].n == 1 ? "" : "up to ",
+					       units_bytes(bytes, p.v[i].body_bytes));
+	}
+	if (said)
+		snprintf(buf + at, size - at, n < v->n_other_requests ? ", and others)" : ")");
+}
+
 void text_seen(struct page *p, const struct model_view *v, const struct summary *s)
 {
-	char lost[160] = "none lost", steps[120] = "no engine steps", others[60] = "";
+	char lost[160] = "none lost", steps[120] = "no engine steps", others[320];
 	uint64_t since = UINT64_MAX, until = 0;
 
 	for (size_t i = 0; i < v->n_lost; i++) {
@@ -35,9 +112,7 @@ void text_seen(struct page *p, const struct model_view *v, const struct summary 
 			 rounded_down(100.0 * (double)v->n_events /
 				      (double)(v->n_events + v->n_lost_events)),
 			 v->n_lost ? ", see notes" : "");
-	if (v->n_other_requests)
-		snprintf(others, sizeof(others), " and %" PRIu64 " other%s such as /health",
-			 v->n_other_requests, v->n_other_requests == 1 ? "" : "s");
+	others_text(v, others, sizeof(others));
 	if (s->steps_seen)
 		snprintf(steps, sizeof(steps),
 			 "%" PRIu64 " engine steps, %.1f %% of their %" PRIu64
@@ -109,8 +184,8 @@ struct row {
 	const char *from; /* where its values are from, unless counted */
 };
 static const struct row rows[] = {
-	{ "TTFT", offsetof(struct summary_row, ttft), "observed" },
-	{ "TPOT", offsetof(struct summary_row, tpot), "observed" },
+	{ "TTFT", offsetof(struct summary_row, ttft), "observed, on the wire" },
+	{ "TPOT", offsetof(struct summary_row, tpot), "observed, on the wire" },
 	{ "ITL per token", offsetof(struct summary_row, itl_token), "observed, engine side" },
 	{ "ITL per chunk", offsetof(struct summary_row, itl_chunk), "observed, on the wire" },
 	{ "e2e", offsetof(struct summary_row, e2e), "observed" },
@@ -163,13 +238,13 @@ static void write_percentiles(struct page *p, const struct model_view *v, const 
 		      p->width >= FROM_WIDTH ? "  from" : "");
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		const struct dist *d = dist_at(&s->all, &rows[i]);
-		char a[CELL_LEN], b[CELL_LEN], c[CELL_LEN], m[CELL_LEN], from[60];
+		char a[CELL_LEN], b[CELL_LEN], c[CELL_LEN], m[CELL_LEN], from[64];
 
 		snprintf(from, sizeof(from), "%s", d->n ? rows[i].from : "not seen");
 		if (d->n && v->gpu && v->gpu->n_inferred_steps && is_of_steps(i))
 			snprintf(from, sizeof(from), "inferred from launches");
 		if (i == ROW_TPOT && reported)
-			snprintf(from, sizeof(from), "observed, tokens reported");
+			snprintf(from, sizeof(from), "wire, tokens reported");
 		if (i == ROW_QUEUE && inferred)
 			snprintf(from, sizeof(from), "observed, %zu inferred", inferred);
 		fprintf(p->out, "%-13s%8zu%8s%8s%8s%8s", rows[i].name, d->n,

@@ -7,6 +7,7 @@
 #include "sink/text_priv.h"
 #include "sink/who.h"
 
+#include <errno.h>
 #include <string.h>
 
 /* Cutting requests into parts takes a while: of more than MAX_TRACED, every n-th is. */
@@ -173,8 +174,64 @@ void text_urgent(struct page *p, const struct model_view *v)
 	notes_urgent(v, write_urgent, p);
 }
 
+enum { WORSE_NS = 5000000 };	/* and half as much again: then the client's numbers are worth a sentence */
+
+static bool is_worse(const struct dist *client, const struct dist *wire)
+{
+	return (client->p50 > wire->p50 + WORSE_NS && 2 * client->p50 > 3 * wire->p50) ||
+	       (client->max > wire->max + WORSE_NS && 2 * client->max > 3 * wire->max);
+}
+
+/* "TTFT p50 60.1 ms, p99 491 ms" */
+static void append_dist(char *buf, size_t size, const char *name, const struct dist *d)
+{
+	char text[80];
+	size_t at = strlen(buf);
+
+	dist_text(name, d, text, sizeof(text));
+	snprintf(buf + at, size - at, "%s", at ? text : text + 2);
+}
+
+/* The mechanism behind the server's socket that took most. */
+static int longest_way(const struct blame_sum *s)
+{
+	int best = MECH_NAGLE;
+
+	for (int m = MECH_NAGLE; m <= MECH_NETWORK; m++)
+		if (s->by_mechanism[m].ns + s->by_mechanism[m].ttft_ns >
+		    s->by_mechanism[best].ns + s->by_mechanism[best].ttft_ns)
+			best = m;
+	return best;
+}
+
+/* Clients may wait far longer than the server's socket shows: behind a proxy that buffers, or if they read slowly. */
+static int write_at_client(struct page *p, const struct model_view *v, const struct summary *sum,
+			   const struct blame_sum *s)
+{
+	bool ttft = is_worse(&s->what_if[0].ttft, &sum->all.ttft);
+	bool tpot = sum->all.tpot.n && s->what_if[0].tpot.p50 * 2 > sum->all.tpot.p50 * 3;
+	char text[200] = "", name[CULPRIT_TEXT];
+	struct blame_who who = { .who.type = WHO_NOBODY };
+	int m = longest_way(s);
+
+	if (!s->n_at_client || !sum->all.ttft.n || (!ttft && !tpot))
+		return 0;
+	if (blame_sum__culprits(s, 1ull << m, IN_GAPS | IN_TTFTS, &who, 1) < 0)
+		return -ENOMEM;
+	append_dist(text, sizeof(text), "TTFT", &s->what_if[0].ttft);
+	if (sum->all.tpot.n)
+		append_dist(text, sizeof(text), "TPOT", &s->what_if[0].tpot);
+	who_text(v, &who, name, sizeof(name));
+	page__style(p, STYLE_BAD);
+	page__para(p, "", 0, "That is at the server's socket. Clients had more to wait: %s, as far as is known of %u "
+		   "request%s; %s%s%s%s.", text, s->n_at_client, s->n_at_client == 1 ? "" : "s", mechanism_labels[m],
+		   *name ? " (" : "", name, *name ? ")" : "");
+	page__style(p, STYLE_PLAIN);
+	return 0;
+}
+
 /* Who slowed whom, if it is worth opening with. */
-static int write_blame(struct page *p, const struct model_view *v)
+static int write_blame(struct page *p, const struct model_view *v, struct blame_sum **ret)
 {
 	struct blame_sum *s = NULL;
 	struct blame *b = NULL;
@@ -190,20 +247,23 @@ static int write_blame(struct page *p, const struct model_view *v)
 		page__para(p, "", 0, "%s", text);
 		page__style(p, STYLE_PLAIN);
 	}
-	blame_sum__free(s);
 	blame__free(b);
+	*ret = s;
 	return err;
 }
 
 int text_answer(struct page *p, const struct model_view *v, const struct summary *s)
 {
 	char states[120], ttft[80], e2e[80] = "", tpot[80] = "", ms[UNITS_LEN];
+	struct blame_sum *sum = NULL;
 	struct waits w;
 	int err = add_up_waits(v, &w);
 
 	text_urgent(p, v);
 	if (!err)
-		err = write_blame(p, v);
+		err = write_blame(p, v, &sum);
+	if (err || !v->n_requests)
+		blame_sum__free(sum);
 	if (err)
 		return err;
 	page__style(p, STYLE_BOLD);
@@ -223,6 +283,8 @@ int text_answer(struct page *p, const struct model_view *v, const struct summary
 		   v->n_requests, states_text(s, states, sizeof(states)),
 		   dist_text("TTFT", &s->all.ttft, ttft, sizeof(ttft)), tpot, e2e, w.worst);
 	page__style(p, STYLE_PLAIN);
+	err = write_at_client(p, v, s, sum);
 	write_shares(p, s, &w);
-	return 0;
+	blame_sum__free(sum);
+	return err;
 }

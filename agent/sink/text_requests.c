@@ -14,7 +14,8 @@ enum {
 	BY_TPOT = 4,
 	MAX_SLOWEST = BY_TTFT + BY_TPOT,
 	MAX_FAILURES = 20,
-	MAX_NAMED = 12
+	MAX_NAMED = 12,
+	NAME_COLUMNS = 12	/* of an X-Request-Id: its begin, which is what tells them apart */
 };
 
 /* ---- why ---- */
@@ -105,6 +106,7 @@ static uint32_t pid_of(const struct model_view *v, const struct rec_request *r)
 /* What the page has room for. */
 struct table {
 	bool pid, state, prefill, slot, hint;	/* hint: in the row, not below it */
+	bool name;	/* X-Request-Id: of some requests at least */
 };
 
 static struct table table_for(const struct page *p, const struct model_view *v)
@@ -114,7 +116,10 @@ static struct table table_for(const struct page *p, const struct model_view *v)
 
 	for (size_t i = 1; i < v->n_requests && !t.pid; i++)
 		t.pid = v->requests[i].engine != v->requests[0].engine;
+	for (size_t i = 0; i < v->n_requests && !t.name; i++)
+		t.name = v->requests[i].x_request_id[0];
 	room -= t.pid ? 9 : 0;
+	room -= t.name ? NAME_COLUMNS + 1 : 0;
 	t.state = room >= 10;
 	t.prefill = room >= 18;
 	t.slot = room >= 23;
@@ -124,7 +129,7 @@ static struct table table_for(const struct page *p, const struct model_view *v)
 
 static void write_table_head(struct page *p, const struct table *t)
 {
-	fprintf(p->out, "%-6s%s%s%13s%7s%7s%s%6s%7s%s%s\n", "id", t->pid ? "pid      " : "",
+	fprintf(p->out, "%-6s%s%s%s%13s%7s%7s%s%6s%7s%s%s\n", "id", t->name ? "x-request-id " : "", t->pid ? "pid      " : "",
 		t->state ? "state     " : "", "in/cached/out", "TTFT", "queue",
 		t->prefill ? " prefill" : "", "TPOT", "e2e", t->slot ? " slot" : "",
 		t->hint ? "  why" : "");
@@ -155,6 +160,8 @@ static int write_pick(struct page *p, const struct model_view *v, const struct t
 	if (t.q)
 		snprintf(slot, sizeof(slot), "%u", t.q->slot);
 	fprintf(p->out, "r%-5u", r->req);
+	if (table->name)
+		fprintf(p->out, "%-*.*s ", NAME_COLUMNS, NAME_COLUMNS, r->x_request_id[0] ? r->x_request_id : "-");
 	if (table->pid)
 		fprintf(p->out, "%-8u ", pid_of(v, r));
 	if (table->state)

@@ -102,7 +102,7 @@ static void name_parts(struct sentence *s, const struct trace *t)
 static int write_answer(struct page *p, const struct trace *t, struct blame *b)
 {
 	struct sentence s = { .total_ns = t->t1_ns - t->t0_ns };
-	char total[UNITS_LEN], ms[UNITS_LEN], reason[160], began[WALL_LEN], client[240];
+	char total[UNITS_LEN], ms[UNITS_LEN], reason[160], began[WALL_LEN], client[320];
 	const struct rec_request *r = t->r;
 	bool whole = !r->joined_late && r->at_ns[P_DONE];
 	int err = why_client(t, b, client, sizeof(client));

@@ -110,7 +110,7 @@ static int longest_way(const struct blame_sum *s)
 int why_client(const struct trace *t, struct blame *b, char *buf, size_t size)
 {
 	const struct blame_selection sel = { .request = request_index(t) + 1 };
-	char total[UNITS_LEN], ms[UNITS_LEN], name[80];
+	char total[UNITS_LEN], ms[UNITS_LEN], name[CULPRIT_TEXT];
 	struct blame_who who = { .who.type = WHO_NOBODY };
 	uint64_t last_ns = 0, ns;
 	struct blame_sum *s;

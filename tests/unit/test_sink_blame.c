@@ -129,10 +129,11 @@ static char *all_of(struct fake *f, int width)
 static const char golden_80[] =
 	"100 % of the time above baseline between tokens (640 ms, that is 14 % of 4.64 s)\n"
 	"is prefill of other requests in the same step; worst culprit r3 (8188 tokens):\n"
-	"640 ms on 2 requests; chunks of 1024 tokens (now 4094) would bound a stall at\n"
-	"about 60.0 ms (now 180 ms), not their sum.\n"
+	"640 ms of gaps on 2 requests; with chunks of 1024 tokens instead of 4094 the\n"
+	"longest stall by prefill would take about 60.0 ms instead of 180 ms; there would\n"
+	"be more of them.\n"
 	"\n"
-	"ms above baseline                     ms  share requests  worst culprit\n"
+	"ms above baseline              gaps+TTFT  share requests  worst culprit\n"
 	"prefill in the same step             640   98 %        2  r3: 640\n"
 	"wait for a step's end               15.0    2 %        1  r1: 15.0\n"
 	"\n"
@@ -217,7 +218,7 @@ static void test_blame__wider_says_more(void **state)
 
 	long_prefill(*state);
 	text = all_of(*state, 120);
-	assert_has(text, "ms above baseline                     ms  share  in gaps in TTFTs requests  worst");
+	assert_has(text, "ms above baseline              gaps+TTFT  share  in gaps in TTFTs requests  worst");
 	assert_has(text, "prefill in the same step             640   98 %      640        -        2  r3: 640\n");
 	assert_has(text, "ms  gaps  longest      at ms  from\n");
 	assert_has(text, "320     2      160       1980  observed\n");
@@ -249,7 +250,10 @@ static void test_blame__names_every_kind_of_culprit(void **state)
 		{ WHO_SEQUENCE, 99, "", "?", "?" },
 		{ WHO_THREAD, 31, "grammar-2", "grammar-2 (tid 31)", "grammar-2" },
 		{ WHO_THREAD, 31, "", "tid 31", "tid 31" },
-		{ WHO_PROCESS, 4242, "ffmpeg", "ffmpeg (pid 4242)", "ffmpeg" },
+		{ WHO_PROCESS, 4343, "ffmpeg", "ffmpeg (pid 4343)", "ffmpeg" },
+		{ WHO_PROCESS, 4242, "llama-server", "llama-server (pid 4242, of this server)", "llama-server" },
+		{ WHO_PROCESS, 77, "tokenlag", "tokenlag (pid 77, this recording)", "tokenlag" },
+		{ WHO_PROCESS, 78, "tokenlag", "tokenlag (pid 78, not this recording)", "tokenlag" },
 		{ WHO_PROCESS, 4242, "", "pid 4242", "pid 4242" },
 		{ WHO_CGROUP, 0, "llm.slice", "cgroup llm.slice", "llm.slice" },
 		{ WHO_CGROUP, 0, "", "cgroup", "cgroup" },
@@ -265,6 +269,7 @@ static void test_blame__names_every_kind_of_culprit(void **state)
 
 	fake_request(f, 1);
 	fake_seq(f, NULL, 3);
+	f->v.self = &(struct tl_self){ .hdr.tgid = 77 };
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		struct culprit c = { .type = (uint8_t)cases[i].type, .id = cases[i].id };
 		char buf[100];
@@ -289,9 +294,9 @@ static void test_blame__says_what_is_unknown(void **state)
 	g->ruled_out = 1ull << MECH_GC | 1ull << MECH_THROTTLED;
 	text = all_of(f, 1000);
 	assert_begins(text, "100 % of the time above baseline between tokens (180 ms, that is 82 % of 220 ms) "
-			    "is unexplained; ruled out: garbage collection; CPU quota used up.\n");
+			    "is unexplained; ruled out, in what is unexplained: garbage collection; CPU quota used up.\n");
 	assert_has(text, "unknown   180 ms in 1 gap of 1 request is unexplained\n"
-			 "          ruled out: garbage collection; CPU quota used up\n"
+			 "          ruled out, in what is unexplained: garbage collection; CPU quota used up\n"
 			 "          no evidence was recorded of: engine thread busy on its CPU; wait for the GIL or "
 			 "a lock; first use: compile, load; grammar of structured output; wait for a CPU; wait "
 			 "for the disk; stopped or frozen; devices (graphs, ranks, neighbours, clocks, copies); the front end "
@@ -332,7 +337,7 @@ static void test_blame__first_tokens_have_a_sentence(void **state)
 	text = all_of(f, 1000);
 	assert_begins(text, "100 % of the time above baseline before first tokens (380 ms, that is 95 % of "
 			    "400 ms) is the front end's event loop, blocked; worst culprit r2 (1.04 MB of body, "
-			    "HTTP 400): 380 ms on 1 request; tokenize off the event loop");
+			    "HTTP 400): 380 ms of TTFTs on 1 request; tokenize off the event loop");
 	free(text);
 }
 
@@ -347,7 +352,7 @@ static void test_blame__the_same_advice_once(void **state)
 	text = all_of(f, 1000);
 	assert_begins(text, "100 % of the time above baseline before first tokens (380 ms, that is 100 % of "
 			    "380 ms) is the front end's event loop, blocked; worst culprit uvicorn (tid 7): "
-			    "380 ms on 1 request; tokenize off the event loop or run more API processes; "
+			    "380 ms of TTFTs on 1 request; tokenize off the event loop or run more API processes; "
 			    "limit the size of prompts at the gateway. 100 % of the time above baseline "
 			    "between tokens (95.0 ms, that is 100 % of 95.0 ms) is the front end's event "
 			    "loop, blocked, too.\n");
@@ -442,7 +447,7 @@ static void test_blame__one_request(void **state)
 
 	long_prefill(*state);
 	text = render(*state, &t, &(struct text_opts){ .width = 1000 });
-	assert_begins(text, "r3: Nobody slowed anybody worth naming.\n");
+	assert_begins(text, "r3 kept 2 others waiting, 640 ms in all. Itself: Nobody slowed anybody worth naming.\n");
 	assert_has(text, "r3      r1                wait for a step's end ");
 	assert_has(text, "r1      r3                prefill in the same step ");
 	assert_lacks(text, "who slowed whom");
@@ -490,11 +495,26 @@ static void test_blame__processes_of_one_name_are_one(void **state)
 		fake_part(g, MECH_OWN_DECODE, 4);
 	}
 	text = all_of(f, 1000);
-	assert_has(text, "; worst culprit cc1 (3 processes): 60.0 ms on 1 request; ");
+	assert_has(text, "; worst culprit cc1 (3 processes, pids 100, 101, 200): 60.0 ms of gaps on 1 request; ");
 	assert_has(text, "30.0 ms wait for a CPU (cc1, 2 processes), 25.0 ms wait for a CPU (as, pid 300, of "
 			 "cgroup ci.slice), 4.00 ms own decode\n");
 	assert_has(text, "r1      cc1               wait for a CPU                      60.0     -     20.0 ");
 	assert_has(text, "r1      as                wait for a CPU                      50.0     2     25.0 ");
+	free(text);
+}
+
+/* Each scrape comes from another port: one culprit. */
+static void test_blame__clients_of_one_path_are_one(void **state)
+{
+	struct fake *f = *state;
+	char *text;
+
+	streamed(f, 40, 4, 20, 500);
+	for (uint32_t i = 0; i < 5; i++)
+		fake_part_by(fake_gap(0, 1 + i, 20 + 100 * i, 5), MECH_METRICS, 20, WHO_CLIENT, 5000 + i, "/metrics");
+	text = all_of(f, 1000);
+	assert_has(text, "; worst culprit /metrics (5 connections): 100 ms of gaps on 1 request; ");
+	assert_has(text, "r1      /metrics          metrics scrape                       100     -     20.0 ");
 	free(text);
 }
 
@@ -579,6 +599,7 @@ int main(void)
 		T(test_blame__one_request),
 		T(test_blame__one_mechanism),
 		T(test_blame__processes_of_one_name_are_one),
+		T(test_blame__clients_of_one_path_are_one),
 		T(test_blame__top_says_what_it_left_out),
 		T(test_blame__matrix_adds_up_what_does_not_fit),
 		T(test_blame__out_of_memory),

@@ -81,7 +81,7 @@ static void test_report__first_line_is_the_answer(void **state)
 	assert_has(text, ": r3 prefill, 1 more\n");
 	assert_has(text, " from 2023-11-14 22:13:20.000 +0000 on box (kernel");
 	assert_has(text, "ITL per token      92    4.60    4.60    55.4    55.4  observed, engine");
-	assert_has(text, "TPOT                3    4.60    7.75       -    7.75  observed, tokens");
+	assert_has(text, "TPOT                3    4.60    7.75       -    7.75  wire, tokens reported");
 	assert_has(text, "No p99 of fewer than 10 values: it would be their max.\n");
 	assert_has(text, "queue               3    0.20     139       -     139  observed\n");
 	free(text);
@@ -150,14 +150,20 @@ static void test_report__hundred_percent_is_said_of_nothing_less(void **state)
 
 static void test_report__empty(void **state)
 {
+	static const struct rec_other others[] = {
+		{ .req = 1, .path = "/health" }, { .req = 2, .path = "/metrics" }, { .req = 3, .path = "/metrics" },
+		{ .req = 4, .path = "/tokenize", .body_bytes = 3000000 }, { .req = 5, .path = "/metrics" },
+	};
 	struct fake *f = *state;
 	char *text;
 
 	f->v.t1_ns = f->v.t0_ns + 30000000000;
-	f->v.n_other_requests = 3;
+	f->v.n_other_requests = 6;
+	f->v.others = others;
+	f->v.n_others = 5;
 	text = report(f);
 	assert_has(text, "No request to an LLM API was seen in 30.0 s");
-	assert_has(text, "3 others such as /health");
+	assert_has(text, " and 6 others (1 /tokenize with a body of 3.00 MB, 3 /metrics, 1 /health, and others)");
 	assert_has(text, "port 8080");
 	assert_lacks(text, "TTFT");
 	f->v.n_engines = 0;
