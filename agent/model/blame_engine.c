@@ -211,7 +211,7 @@ static void cut_own_step(struct walk *w, const struct rec_visit *visit, const st
 	else if (!e.n_learnt)
 		cut_unknown(w, visit->step, until_ns, own_of(visit));
 	else if (visit->phase == TL_PREFILL)
-		cut_prefill(w, visit->step, visit->n_tokens, until_ns, &e);
+		cut_prefill(w, visit->step, member_weight(visit->n_tokens), until_ns, &e);
 	else
 		cut_decode(w, visit->step, until_ns, &e, MECH_OWN_DECODE);
 	w->at_ns = until_ns;

@@ -146,7 +146,7 @@ static enum provenance prov_of(const struct rec_member *m)
 
 static bool counts(const struct rec_member *m, enum tl_phase phase, uint32_t except)
 {
-	return m->phase == phase && m->seq != except && m->n_tokens;
+	return m->phase == phase && m->seq != except;
 }
 
 static uint64_t tokens_of(const struct blame *b, uint32_t step, enum tl_phase phase,
@@ -158,7 +158,7 @@ static uint64_t tokens_of(const struct blame *b, uint32_t step, enum tl_phase ph
 	for (uint32_t i = 0; i < st->n_members; i++) {
 		const struct rec_member *m = &b->v.members[st->first_member + i];
 
-		n += counts(m, phase, except) ? m->n_tokens : 0;
+		n += counts(m, phase, except) ? member_weight(m->n_tokens) : 0;
 	}
 	return n;
 }
@@ -196,10 +196,10 @@ static void split(struct blame *b, struct gap *g, enum mechanism m, uint64_t ns,
 
 		if (!counts(mem, phase, except))
 			continue;
-		share = (uint64_t)((unsigned __int128)ns * mem->n_tokens / tokens);
+		share = (uint64_t)((unsigned __int128)ns * member_weight(mem->n_tokens) / tokens);
 		add_member(b, g, m, share, mem, st->t1_ns);
 		ns -= share;
-		tokens -= mem->n_tokens;
+		tokens -= member_weight(mem->n_tokens);
 	}
 	gap_add(g, m, PROV_OBSERVED, ns, NULL, NULL);
 }

@@ -168,6 +168,12 @@ struct rec_member {
 	uint32_t guess : 1;
 	uint32_t again : 1;	/* of what it had computed before it was preempted */
 };
+/* Tokens as a weight: where they are not known (members inferred from launches) it is one. */
+static inline uint32_t member_weight(uint32_t n_tokens)
+{
+	return n_tokens ? n_tokens : 1;
+}
+
 /* An engine's own account of its scheduler at the end of a step. */
 struct rec_step_stats {
 	uint32_t known;		/* enum tl_stats_flag */

@@ -95,7 +95,7 @@ static int count(struct step_index *ix)
 				f->n_decode++;
 				context += seqs[m->seq].context;
 			} else {
-				f->prefill += m->n_tokens;
+				f->prefill += member_weight(m->n_tokens);
 				if (m->again && !seqs[m->seq].again)
 					seqs[m->seq].context = 0;
 			}

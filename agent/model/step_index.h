@@ -7,7 +7,7 @@
 
 struct step_facts {
 	uint32_t n_decode;	/* sequences that decode */
-	uint32_t prefill;	/* tokens of prefill, those computed again included */
+	uint32_t prefill;	/* tokens of prefill as weights, those computed again included */
 	uint32_t context;	/* what the decoding ones had before, tokens; saturates */
 	uint32_t place;		/* in `order` */
 };

@@ -119,7 +119,7 @@ static int names(const struct crowd *c, const struct model_view *v, enum what wh
 		below = best;
 		at += snprintf(buf + at, size - (size_t)at, "%s%s", shown ? sep : "",
 			       crowd__name(c, v, c->who[at_seq].seq, name));
-		if (what == PREFILL)
+		if (what == PREFILL && best)
 			at += snprintf(buf + at, size - (size_t)at, " (%" PRIu64 " tok)", best);
 		shown++;
 	}

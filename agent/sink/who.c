@@ -104,13 +104,20 @@ static const char *behind(const struct trace *t, enum part part, char *buf, size
 	return buf;
 }
 
+/* " of 12 tokens"; nothing where they are not known (of members inferred from launches). */
+static const char *of_tokens(const struct trace *t, const char *unit, char buf[32])
+{
+	snprintf(buf, 32, t->q->n_prefill ? " of %u %s" : "", t->q->n_prefill, unit);
+	return buf;
+}
+
 static void prefill_text(const struct trace *t, char *buf, size_t size)
 {
-	char names[NAMES_LEN];
+	char names[NAMES_LEN], tokens[32];
 	size_t n = t->n_prefill_steps;
 
 	crowd__prefill_text(&t->beside, t->v, names, sizeof(names));
-	snprintf(buf, size, "prefill of %u tokens in %zu step%s%s%s", t->q->n_prefill, n,
+	snprintf(buf, size, "prefill%s in %zu step%s%s%s", of_tokens(t, "tokens", tokens), n,
 		 n == 1 ? "" : "s",
 		 !*names		? ""
 		 : !who__is_crowded(t) ? ", with prefill of "
@@ -156,7 +163,7 @@ const char *who__brief(const struct trace *t, enum part part, char *buf, size_t 
 	struct wait w;
 	const struct crowd *crowd = &t->beside;
 	size_t n = part == PART_WAIT_SLOT ? find_holders(t, found) : 0;
-	char ms[UNITS_LEN], name[24], more[24] = "";
+	char ms[UNITS_LEN], name[24], more[24] = "", tokens[32];
 
 	units_ns(ms, t->sum_ns[part]);
 	if (n > 1)
@@ -178,7 +185,7 @@ const char *who__brief(const struct trace *t, enum part part, char *buf, size_t 
 		snprintf(buf, size, "%s %s's prefill: %s", part == PART_PREFILL ? "with" : "behind",
 			 crowd__name(crowd, t->v, who, name), ms);
 	else if (part == PART_PREFILL)
-		snprintf(buf, size, "prefill of %u tok: %s", t->q->n_prefill, ms);
+		snprintf(buf, size, "prefill%s: %s", of_tokens(t, "tok", tokens), ms);
 	else
 		snprintf(buf, size, "%s: %s", brief_names[part] ? brief_names[part] : part_names[part],
 			 ms);

@@ -114,10 +114,12 @@ static void close_group(struct build *b)
 	struct group *g = &b->g;
 	const char *again = g->part == PART_RECOMPUTE ? " again" : "";
 	enum page_style style = g->crowd.prefill > g->tokens ? STYLE_OTHER : STYLE_PREFILL;
-	char ms[96], who[300];
+	char ms[96], who[300], tokens[32] = "";	/* none: they are not known */
 
 	if (!g->n)
 		return;
+	if (g->tokens)
+		snprintf(tokens, sizeof(tokens), " %" PRIu64 " tok", g->tokens);
 	durations(g, ms, sizeof(ms));
 	crowd__text(&g->crowd, b->t->v, who, sizeof(who));
 	if (g->part == PART_DECODE)
@@ -126,11 +128,10 @@ static void close_group(struct build *b)
 		row(b, g->t0_ns, g->t1_ns, STYLE_BAD, "%zu step%s of others, %s: %s", g->n,
 		    g->n == 1 ? "" : "s", ms, who);
 	else if (g->n == 1)
-		row(b, g->t0_ns, g->t1_ns, style, "prefill %" PRIu64 " tok%s, %s%s%s",
-		    g->tokens, again, ms, *who ? ", with " : ", alone", who);
+		row(b, g->t0_ns, g->t1_ns, style, "prefill%s%s, %s%s%s", tokens, again, ms, *who ? ", with " : ", alone", who);
 	else
 		row(b, g->t0_ns, g->t1_ns, style,
-		    "%zu prefill steps %s, %" PRIu64 " tok%s%s%s", g->n, ms, g->tokens, again,
+		    "%zu prefill steps %s%s%s%s%s%s", g->n, ms, *tokens ? "," : "", tokens, again,
 		    *who ? ", with " : ", alone", who);
 	memset(g, 0, sizeof(*g));
 }

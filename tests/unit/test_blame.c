@@ -41,6 +41,24 @@ static void test_blame__few_tokens_of_prefill_are_no_stall(void **state)
 	assert_int_equal(of(&t->gaps[t->n - 1], MECH_PREFILL), MS(0.2));
 }
 
+/* Members inferred from launches: that it computed a prompt is known, of how many tokens is not. */
+static void test_blame__prefill_of_unknown_length(void **state)
+{
+	struct told *t = *state;
+	double at = run(t->f, begin(t->f, 2), 50, 20, 2);
+	uint32_t c = answer(t->f, at);
+
+	fake_step(t->f, at, at + 60);
+	decode(t->f, 0, at + 60);
+	decode(t->f, 1, at + 60);
+	fake_member(t->f, c, 'p', 0);
+	run(t->f, at + 60, 20, 20, 2);
+	explain(t, 0);
+	assert_int_equal(part(odd(t, 0), MECH_PREFILL)->ns, MS(40));
+	assert_who(&part(odd(t, 0), MECH_PREFILL)->who, WHO_REQUEST, 2);
+	assert_null(odd(t, 1));
+}
+
 static void test_blame__prefill_far_beyond_its_usual_cost(void **state)
 {
 	struct told *t = *state;
@@ -460,6 +478,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_blame__long_prompt), T(test_blame__few_tokens_of_prefill_are_no_stall),
 		T(test_blame__prefill_far_beyond_its_usual_cost),
+		T(test_blame__prefill_of_unknown_length),
 		T(test_blame__preemption_as_said),
 		T(test_blame__preemption_by_whose_end_it_came_back),
 		T(test_blame__preemption_by_one_that_did_not_run), T(test_blame__preemption_by_one_without_steps),
