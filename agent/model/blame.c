@@ -142,6 +142,8 @@ static int prepare(struct blame *b)
 		err = roots_find(b);
 	if (!err)
 		err = turns_learn(b);
+	if (!err)
+		ways_learn(b);
 	return err ? err : delivery_learn(b);
 }
 

@@ -47,6 +47,13 @@ struct turns {
 	uint32_t ahead; /* steps that are planned when a request arrives, but the one under way */
 };
 
+/* How long a proxy needs at least to hand a chunk on, of all answers that went through it. */
+struct way {
+	uint32_t pid;
+	uint64_t ns;
+};
+enum { MAX_WAYS = 16 };
+
 struct holder {			/* of a slot or of room, for so long */
 	uint64_t ns;
 	uint32_t seq;
@@ -58,6 +65,8 @@ struct blame {
 	struct baseline *base;
 	struct step_index ix;			/* that of clues */
 	struct turns *turns;			/* by engine */
+	struct way ways[MAX_WAYS];
+	size_t n_ways;
 	struct usual_delivery *delivery;	/* by engine of the request */
 	struct step_writes *writes;		/* by step */
 	struct loss *losses;			/* by begin; ends never fall */
@@ -154,7 +163,9 @@ void cut_to_end(struct walk *w);
 /* Time without a step: `usual` of it is own. */
 void cut_hole(struct walk *w, uint64_t until_ns, uint32_t next_step, enum mechanism own);
 
-/* blame_outputs.c: what a request gave, output by output, in b->outputs. 0 or -ENOMEM */
+/* blame_outputs.c */
+void ways_learn(struct blame *b);
+/* What a request gave, output by output, in b->outputs. 0 or -ENOMEM */
 struct answer {
 	uint32_t seq;		/* index + 1, 0: joined to none */
 	enum gap_side side;

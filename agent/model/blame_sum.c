@@ -261,7 +261,7 @@ static void add_span(struct adder *a, const struct gap *g)
 	for (int m = 0; m < N_MECHANISMS; m++) {
 		uint64_t ns = g->behind_ns[m] < held_ns ? g->behind_ns[m] : held_ns;
 
-		a->span_ns[m] -= g->token ? g->behind_ns[m] - ns : g->behind_ns[m];
+		a->span_ns[m] -= g->behind_ns[m] - ns;
 	}
 }
 

@@ -241,6 +241,31 @@ static void test_blame_sum__what_if_the_last_token_is_held(void **state)
 	blame_sum__free(s);
 }
 
+/* All tokens came in one block, long after the last was made: most of that is in the first one's wait only. */
+static void test_blame_sum__what_if_all_came_at_once(void **state)
+{
+	struct rec_request *r;
+	struct blame_sum *s;
+	struct gap *g;
+
+	streamed(*state, 3, 20, 60);
+	r = (struct rec_request *)((struct fake *)*state)->v.requests;
+	r->at_ns[P_LAST_TOKEN_ENGINE] = fake_ns(60);
+	g = fake_gap(0, 1, 158, 2);
+	g->side = GAP_CLIENT;
+	fake_part(g, MECH_OWN_DELIVERY, 2);
+	g = fake_gap(0, 0, 10, 10);
+	fake_part(g, MECH_OWN_PREFILL, 10);
+	fake_part_by(g, MECH_PROXY_BUFFER, 138, WHO_PROCESS, 5000, "nginx");
+	g->behind_ns[MECH_PROXY_BUFFER] = MS(138);
+	s = sum_up(*state);
+	assert_int_equal(s->what_if[0].tpot.p50, MS(1));
+	assert_int_equal(s->what_if[1].without, MECH_PROXY_BUFFER);
+	assert_int_equal(s->what_if[1].tpot.p50, MS(21));
+	assert_int_equal(s->what_if[1].ttft.p50, MS(10));
+	blame_sum__free(s);
+}
+
 static void test_blame_sum__what_if_keeps_the_best(void **state)
 {
 	struct blame_sum *s;
@@ -494,6 +519,7 @@ int main(void)
 		T(test_blame_sum__what_if_at_the_client), T(test_blame_sum__gaps_of_centuries),
 		T(test_blame_sum__what_if_chunks_came_as_they_were_written),
 		T(test_blame_sum__what_if_the_last_token_is_held),
+		T(test_blame_sum__what_if_all_came_at_once),
 		T(test_blame_sum__what_if_keeps_the_best),
 		T(test_blame_sum__longest_gaps),
 		T(test_blame_sum__open_gaps_are_no_what_if),

@@ -75,6 +75,31 @@ static void test_blame__every_chunk_held_by_its_client(void **state)
 	}
 }
 
+static void passed_on(struct told *t, uint32_t req, uint32_t n_chunks, double ms)
+{
+	struct tl_delivered *d = vec_push(&t->evidence.delivered, 8);
+
+	*d = (struct tl_delivered){ .hdr = { .kind = TL_DELIVERED, .tgid = 77, .ts_ns = fake_ns(ms) }, .req = req,
+				    .n_chunks = n_chunks, .by = TL_BY_PROXY, .name = "nginx" };
+}
+
+/* A proxy holds all of the first answer's chunks for 100 ms at least; the second one's show how quick it is. */
+static void test_blame__other_answers_tell_how_quick_a_proxy_is(void **state)
+{
+	struct told *t = *state;
+	const struct gap *g;
+
+	begin(t->f, 2);
+	run(t->f, 20, 1, 20, 2);
+	passed_on(t, 1, 1, 140);
+	passed_on(t, 1, 2, 140);
+	passed_on(t, 2, 1, 21);
+	passed_on(t, 2, 2, 41);
+	g = ttft(t, 0);
+	assert_int_equal(of(g, MECH_PROXY_BUFFER), MS(119));
+	assert_int_equal(of(g, MECH_OWN_DELIVERY), MS(1));
+}
+
 /* Two answers, served one after the other, 90 each; the engine needs 39. */
 static void test_blame__served_one_after_the_other(void **state)
 {
@@ -430,6 +455,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_blame__usual_delivery_is_no_gap), T(test_blame__late_write),
 		T(test_blame__every_chunk_held_by_its_client),
+		T(test_blame__other_answers_tell_how_quick_a_proxy_is),
 		T(test_blame__served_one_after_the_other), T(test_blame__written_many_at_once),
 		T(test_blame__a_hold_is_not_usual),
 		T(test_blame__not_streamed), T(test_blame__parallel_answers),
