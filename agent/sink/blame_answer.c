@@ -256,6 +256,29 @@ static const char *phrase(int mechanism)
 	return phrases[mechanism] ? phrases[mechanism] : mechanism_labels[mechanism];
 }
 
+/* Whose quota it was: "cgroup llm.slice". NULL: nobody knows, or of no cgroup that has a name. */
+static const struct culprit *quota_of(const struct blame_sum *s)
+{
+	for (size_t i = 0; i < s->n_pairs; i++) {
+		const struct blame_pair *p = &s->pairs[i];
+		const struct culprit *c = p->culprit.type == WHO_CGROUP ? &p->culprit : &p->root;
+
+		if (p->mechanism == MECH_THROTTLED && c->type == WHO_CGROUP && c->name[0])
+			return c;
+	}
+	return NULL;
+}
+
+static void append_phrase(struct sentence *to, const struct model_view *v, const struct blame_sum *s, int mechanism)
+{
+	const struct culprit *quota = mechanism == MECH_THROTTLED ? quota_of(s) : NULL;
+	char name[CULPRIT_TEXT];
+
+	append(to, "%s", phrase(mechanism));
+	if (quota)
+		append(to, " (of %s)", culprit_text(v, quota, name, sizeof(name)));
+}
+
 static unsigned int pct(uint64_t part, uint64_t all)
 {
 	return all ? (unsigned int)(100.0 * (double)part / (double)all + 0.5) : 0;
@@ -288,10 +311,11 @@ static int append_side(struct sentence *to, const struct model_view *v, const st
 	uint64_t ns = row_ns(s, m, side), above = above_ns(s, side);
 	char total[UNITS_LEN], all[UNITS_LEN];
 
-	append(to, "%s%u %% of the time above baseline %s (%s, that is %u %% of %s) is %s",
+	append(to, "%s%u %% of the time above baseline %s (%s, that is %u %% of %s) is ",
 	       to->at ? " " : "", pct(ns, above),
 	       side == SIDE_GAPS ? "between tokens" : "before first tokens", units_ns(total, above),
-	       pct(above, all_ns(s, side)), units_ns(all, all_ns(s, side)), phrase(m));
+	       pct(above, all_ns(s, side)), units_ns(all, all_ns(s, side)));
+	append_phrase(to, v, s, m);
 	if (said == m) {
 		append(to, ", too.");
 		return 0;
@@ -314,7 +338,8 @@ static int append_mechanism(struct sentence *to, const struct model_view *v, con
 		append(to, "No time went to %s.", phrase(m));
 		return 0;
 	}
-	append(to, "%s:", phrase(m));
+	append_phrase(to, v, s, m);
+	append(to, ":");
 	if (r->ns)
 		append(to, " %s in %u gap%s", units_ns(ms, r->ns), r->n_gaps,
 		       r->n_gaps == 1 ? "" : "s");

@@ -270,6 +270,20 @@ static int whose(const struct model_view *v, const struct said_part *s, char *bu
 	return n + snprintf(buf + n, size - (size_t)n, "%s)", inferred ? *and ? ", inferred" : "inferred" : "");
 }
 
+/* Where nobody knows what it was, where it was is the next best. */
+static const char *place_of(const struct gap *g, uint8_t mechanism, uint64_t ns)
+{
+	uint64_t behind = g->behind_ns[MECH_UNEXPLAINED];
+
+	if (mechanism != MECH_UNEXPLAINED || !g->seq)
+		return "";
+	if (10 * behind < ns)
+		return " before its step ended";
+	if (10 * behind < 9 * ns)
+		return "";
+	return g->side == GAP_CLIENT ? " between its step and the client" : " between its step and the write";
+}
+
 const char *gap_text(const struct model_view *v, const struct gap *g, char *buf, size_t size)
 {
 	struct said_part parts[MAX_PARTS];
@@ -283,8 +297,9 @@ const char *gap_text(const struct model_view *v, const struct gap *g, char *buf,
 			rest += parts[i].ns;
 			continue;
 		}
-		at += (size_t)snprintf(buf + at, size - at, "%s%s %s", at ? ", " : "",
-				       units_ns(ms, parts[i].ns), mechanism_labels[parts[i].p->mechanism]);
+		at += (size_t)snprintf(buf + at, size - at, "%s%s %s%s", at ? ", " : "", units_ns(ms, parts[i].ns),
+				       mechanism_labels[parts[i].p->mechanism],
+				       place_of(g, parts[i].p->mechanism, parts[i].ns));
 		at += (size_t)whose(v, &parts[i], buf + at, size - at);
 	}
 	if (rest)

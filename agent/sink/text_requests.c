@@ -119,6 +119,7 @@ static struct table table_for(const struct page *p, const struct model_view *v)
 	for (size_t i = 0; i < v->n_requests && !t.name; i++)
 		t.name = v->requests[i].x_request_id[0];
 	room -= t.pid ? 9 : 0;
+	t.name &= room > NAME_COLUMNS;
 	room -= t.name ? NAME_COLUMNS + 1 : 0;
 	t.state = room >= 10;
 	t.prefill = room >= 18;

@@ -53,6 +53,7 @@ def _proxy():
 		 if abs(report["requests"][0]["ttft_ms"] - 500) < 1 else "ttft_ms %r" %
 		 report["requests"][0]["ttft_ms"])
 	sc.expect("blame", r"(?i)proxy")
+	sc.expect("report", r"at\s+the\s+server's\s+socket\.\s+Clients\s+had\s+more\s+to\s+wait")
 	return sc
 
 

@@ -76,6 +76,9 @@ def _slow_reader(name, client):
 		 if abs(report["requests"][0]["decode_ms"] - 399 * 20) < 1 else "decode_ms %r" %
 		 report["requests"][0]["decode_ms"])
 	sc.expect("blame", r"(?i)client")
+	if client:
+		sc.expect("report", r"at\s+the\s+server's\s+socket\.\s+Clients\s+had\s+more\s+to\s+wait")
+		sc.expect("why:R", r"at\s+its\s+client\s+it\s+took")
 	sc.expect("why:R", r"from\s+312[01]\s+ms\s+on:\s+up\s+to\s+51\.2\s+kB\s+waited\s+in\s+the\s+server")
 	sc.expect("why:R", r"it\s+had\s+all\s+42\.0\s+s\s+after\s+the\s+engine's\s+last\s+token")
 	sc.only("slow_client", *(["unexplained"] if client else []))

@@ -503,6 +503,48 @@ static void test_blame__processes_of_one_name_are_one(void **state)
 	free(text);
 }
 
+static void test_blame__says_where_what_is_unexplained_lies(void **state)
+{
+	static const struct {
+		double behind_ms;
+		uint8_t side;
+		const char *text;
+	} cases[] = {
+		{ 0, GAP_WIRE, "180 ms unexplained before its step ended, 20.0 ms own decode" },
+		{ 100, GAP_WIRE, "180 ms unexplained, 20.0 ms own decode" },
+		{ 180, GAP_WIRE, "180 ms unexplained between its step and the write, 20.0 ms own decode" },
+		{ 180, GAP_CLIENT, "180 ms unexplained between its step and the client, 20.0 ms own decode" },
+	};
+	struct fake *f = *state;
+	char buf[600];
+
+	streamed(f, 40, 2, 20, 240);
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct gap *g = fake_gap(0, 1, 20, 20);
+
+		fake_part(g, MECH_UNEXPLAINED, 180);
+		fake_part(g, MECH_OWN_DECODE, 20);
+		g->seq = 1;
+		g->side = cases[i].side;
+		g->behind_ns[MECH_UNEXPLAINED] = (uint64_t)(1e6 * cases[i].behind_ms);
+		assert_string_equal(gap_text(&f->v, g, buf, sizeof(buf)), cases[i].text);
+	}
+}
+
+static void test_blame__names_whose_quota_it_was(void **state)
+{
+	struct fake *f = *state;
+	char *text;
+
+	streamed(f, 40, 2, 20, 240);
+	fake_part_by(fake_gap(0, 1, 20, 20), MECH_THROTTLED, 220, WHO_PROCESS, 4242, "python")->root =
+		(struct culprit){ .type = WHO_CGROUP, .name = "llm.slice" };
+	text = all_of(f, 1000);
+	assert_has(text, " is a CPU quota that was used up (of cgroup llm.slice); worst culprit python (pid 4242, of this "
+			 "server): 220 ms of gaps on 1 request; ");
+	free(text);
+}
+
 /* Each scrape comes from another port: one culprit. */
 static void test_blame__clients_of_one_path_are_one(void **state)
 {
@@ -600,6 +642,8 @@ int main(void)
 		T(test_blame__one_mechanism),
 		T(test_blame__processes_of_one_name_are_one),
 		T(test_blame__clients_of_one_path_are_one),
+		T(test_blame__says_where_what_is_unexplained_lies),
+		T(test_blame__names_whose_quota_it_was),
 		T(test_blame__top_says_what_it_left_out),
 		T(test_blame__matrix_adds_up_what_does_not_fit),
 		T(test_blame__out_of_memory),

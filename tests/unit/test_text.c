@@ -179,6 +179,7 @@ static void test_report__fits_its_width(void **state)
 	static const int widths[] = { 60, 80, 100, 132 };
 
 	busy_server(*state);
+	strcpy(((struct fake *)*state)->reqs[2].x_request_id, "6f1e2d3c-0000-4000-8000-000000000000");
 	for (size_t i = 0; i < ARRAY_SIZE(widths); i++) {
 		struct text_opts o = { .width = widths[i], .utf8 = true };
 		char *text = render(*state, &o, -1), *rest = NULL;
@@ -191,6 +192,21 @@ static void test_report__fits_its_width(void **state)
 		}
 		free(text);
 	}
+}
+
+/* What a gateway's log has, too. */
+static void test_report__names_requests_as_their_clients_do(void **state)
+{
+	struct fake *f = *state;
+	char *text;
+
+	busy_server(f);
+	strcpy(f->reqs[2].x_request_id, "6f1e2d3c-0000-4000-8000-000000000000");
+	text = report(f);
+	assert_has(text, "\nid    x-request-id state     in/cached/out ");
+	assert_has(text, "\nr3    6f1e2d3c-000 complete ");
+	assert_has(text, "\nr1    -            complete ");
+	free(text);
 }
 
 static void test_report__says_which_columns_it_left_out(void **state)
@@ -528,6 +544,7 @@ int main(void)
 		TEST(test_report__hundred_percent_is_said_of_nothing_less),
 		TEST(test_report__empty),
 		TEST(test_report__fits_its_width),
+		TEST(test_report__names_requests_as_their_clients_do),
 		TEST(test_report__says_which_columns_it_left_out),
 		TEST(test_request__fits_its_width),
 		TEST(test_report__says_what_all_waited_for),
