@@ -122,8 +122,12 @@ static bool classify_span(const struct clues *c, const struct watched *w, bool f
 			p->prov = p->more ? PROV_OBSERVED : PROV_INFERRED;
 			return true;
 		}
-		if (!front && behind_own_work(c, w, s))
-			return false;
+		if (!front && behind_own_work(c, w, s)) {
+			if (s->by_ns >= (p->t1_ns - p->t0_ns) / 10 * 9)
+				return false;
+			p->t0_ns += s->by_ns;	/* others had it for the rest */
+			p->more = 1;
+		}
 		p->rank = RANK_RUN_QUEUE;
 		p->mechanism = MECH_RUN_QUEUE;
 		return true;

@@ -23,7 +23,8 @@ enum piece_src { SRC_SPAN = 1, SRC_CODE = 2, SRC_HELD = 3 };
 struct piece {
 	uint64_t t0_ns, t1_ns;
 	uint32_t at;		/* index into the evidence of its src */
-	uint32_t more;		/* index + 1 of a throttle (RANK_THROTTLED), of a code (RANK_LOCK) */
+	uint32_t more;		/* index + 1 of a throttle (RANK_THROTTLED), of a code (RANK_LOCK); RANK_RUN_QUEUE: 1:
+				 * not behind the one that its span names */
 	uint32_t work;		/* index + 1 of what the thread worked on */
 	uint8_t src, rank, mechanism, prov;
 };

@@ -205,7 +205,8 @@ void list_add_piece(const struct clues *c, struct clue_list *l, const struct pie
 		who_throttled(c, p, s, &k);
 		break;
 	case RANK_RUN_QUEUE:
-		who_ran(c, s, &k);
+		if (!p->more)	/* else by nobody that is known */
+			who_ran(c, s, &k);
 		break;
 	case RANK_PAGE_FAULT:
 		w = clues_thread(c, s->hdr.tgid, s->hdr.tid);

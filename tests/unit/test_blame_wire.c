@@ -304,6 +304,51 @@ static void test_blame__step_under_way_was_held_up(void **state)
 	assert_int_equal(of(g, MECH_OWN_DECODE), MS(20));
 }
 
+/* llama.cpp's thread had computed a step and got no CPU to hand its token over: for 75 of the 80 ms till the write.
+ * Of an engine whose steps end with that, it is not known. */
+static void late_hand_over(struct told *t, uint16_t engine)
+{
+	struct fake *f = t->f;
+	struct tl_thread thread = { .hdr = { sizeof(thread), TL_THREAD, 0, 4242, 4243, fake_ns(0) },
+				    .role = TL_ROLE_ENGINE, .rank = -1, .server = 4242 };
+	struct tl_thread_span span = { .hdr = { sizeof(span), TL_THREAD_SPAN, 0, 4242, 4243, 0 },
+				       .state = TL_SPAN_RUNNABLE, .by_tgid = 99, .by_tid = 99, .by_ns = MS(75),
+				       .by_name = "ffmpeg" };
+	double at = run(f, begin(f, 1), 20, 20, 1);
+
+	f->engines[0].e.server = 4242;
+	f->engines[0].e.engine = engine;
+	fake_step(f, at, at + 20);
+	decode(f, 0, at + 100);
+	run(f, at + 96, 10, 20, 1);
+	span.since_ns = fake_ns(at + 20);
+	span.hdr.ts_ns = fake_ns(at + 95);
+	assert_int_equal(evidence_on(&t->evidence, &thread.hdr), 0);
+	assert_int_equal(evidence_on(&t->evidence, &span.hdr), 0);
+	evidence_finish(&t->evidence);
+	explain(t, 0);
+}
+
+static void test_blame__hand_over_was_held_up(void **state)
+{
+	struct told *t = *state;
+	const struct gap *g;
+
+	late_hand_over(t, TL_ENGINE_LLAMA);
+	g = odd(t, 0);
+	assert_int_equal(part(g, MECH_RUN_QUEUE)->ns, MS(75));
+	assert_string_equal(part(g, MECH_RUN_QUEUE)->who.name, "ffmpeg");
+	assert_int_equal(of(g, MECH_OWN_DECODE), MS(20));
+}
+
+static void test_blame__hand_over_was_over(void **state)
+{
+	struct told *t = *state;
+
+	late_hand_over(t, TL_ENGINE_VLLM);
+	assert_int_equal(of(odd(t, 0), MECH_RUN_QUEUE), 0);
+}
+
 static void test_blame__queue_behind_slot_holder(void **state)
 {
 	struct told *t = *state;
@@ -462,6 +507,7 @@ int main(void)
 		T(test_blame__nobody_slows_himself),
 		T(test_blame__stream_without_steps), T(test_blame__tokens_of_drafts),
 		T(test_blame__ttft_of_long_prompt), T(test_blame__step_under_way_was_held_up),
+		T(test_blame__hand_over_was_held_up), T(test_blame__hand_over_was_over),
 		T(test_blame__queue_behind_slot_holder),
 		T(test_blame__queue_behind_those_that_run), T(test_blame__queue_behind_a_prompt),
 		T(test_blame__steps_planned_ahead), T(test_blame__shared_prefill),

@@ -94,6 +94,21 @@ static void test_waits__behind_own_worker(void **state)
 	assert_int_equal(l.v[0].who.id, 7777);
 }
 
+/* It had the CPU for most of the wait: who had it for the rest is not known. */
+static void test_waits__partly_behind_own_worker(void **state)
+{
+	struct feed *f = *state;
+	struct tl_thread_span s = span_by(1000, 1010, TL_SPAN_RUNNABLE, WORKER, 6, "VLLM::Worker");
+
+	feed_engine(f, WORKER, FEED_API);
+	feed_thread(f, WORKER, WORKER, TL_ROLE_LAUNCH, -1, "VLLM::Worker");
+	FEED(f, s);
+	feed_done(f);
+	struct clue_list l = engine_clues(f, 990, 1020);
+	only(&l, MECH_RUN_QUEUE, 4);
+	assert_int_equal(l.v[0].who.type, WHO_NOBODY);
+}
+
 /* What computes no steps, or those of another server, has no business on its CPU. */
 static void test_waits__behind_others_of_the_host(void **state)
 {
@@ -261,7 +276,7 @@ static void test_waits__tokenizers_side_by_side(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(stopped), T(stopped_before_all_else), T(fault_in_a_long_sleep), T(behind_own_worker),
+		T(stopped), T(stopped_before_all_else), T(fault_in_a_long_sleep), T(behind_own_worker), T(partly_behind_own_worker),
 		T(behind_others_of_the_host), T(quota_told_short), T(quota_told_far_too_short),
 		T(behind_the_tokenizer), T(behind_the_tokenizer_no_longer), T(behind_the_tokenizer_in_turn),
 		T(tokenizers_side_by_side),
