@@ -111,12 +111,12 @@ struct in6_addr {
 	__u8 in6_u[16];
 };
 struct sock_common {
-	__be32 skc_daddr, skc_rcv_saddr;
+	__be32 skc_daddr;
 	__be16 skc_dport;
 	__u16 skc_num;
 	unsigned short skc_family;
 	volatile unsigned char skc_state;
-	struct in6_addr skc_v6_daddr, skc_v6_rcv_saddr;
+	struct in6_addr skc_v6_daddr;
 };
 struct sock {
 	struct sock_common __sk_common;

@@ -108,22 +108,6 @@ int BPF_PROG(tcp_ack, struct sock *sk_, struct sk_buff *skb)
 	return 0;
 }
 
-/* Does it lead to this host? Nothing is lost on the way there: what a timer sends again had arrived, and its
- * receiver had no CPU. */
-static __always_inline bool stays_here(const struct sock *sk)
-{
-	__u64 peer[2], own[2];
-
-	if (sk->__sk_common.skc_family == AF_INET)
-		return sk->__sk_common.skc_daddr == sk->__sk_common.skc_rcv_saddr ||
-		       (__u8)sk->__sk_common.skc_daddr == 127;	/* its first byte */
-	if (sk->__sk_common.skc_family != AF_INET6 ||
-	    bpf_core_read(peer, sizeof(peer), &sk->__sk_common.skc_v6_daddr) ||
-	    bpf_core_read(own, sizeof(own), &sk->__sk_common.skc_v6_rcv_saddr))
-		return false;
-	return peer[0] == own[0] && peer[1] == own[1];
-}
-
 /* Of sockets that nobody has open any more it is not known whose they were. */
 SEC("?tp_btf/tcp_retransmit_skb")
 int BPF_PROG(tcp_again, const struct sock *sk, const struct sk_buff *skb)
@@ -132,7 +116,7 @@ int BPF_PROG(tcp_again, const struct sock *sk, const struct sk_buff *skb)
 	__u32 seqs[2];
 	struct cell *cell;
 
-	if (!sk->sk_socket || !bpf_map_lookup_elem(&ports, &port) || stays_here(sk))
+	if (!sk->sk_socket || !bpf_map_lookup_elem(&ports, &port))
 		return 0;
 	cell = this_cell();
 	/* struct tcp_skb_cb begins with seq and end_seq */
