@@ -313,9 +313,12 @@ static int record(struct recording *r)
 		return say_cannot_write(r, err);
 	if (r->o.raw)
 		log_warn("--raw: '%s' will hold text of prompts and answers", r->o.out);
-	if (log_get_level() > LOG_QUIET && r->o.n_pids)
+	/* for a person who waits; what is refused is one sentence */
+	if (!isatty(STDERR_FILENO) || log_get_level() == LOG_QUIET)
+		;
+	else if (r->o.n_pids)
 		fprintf(stderr, "tokenlag: attaching to %zu process%s ...\n", r->o.n_pids, r->o.n_pids == 1 ? "" : "es");
-	else if (log_get_level() > LOG_QUIET)
+	else
 		fputs("tokenlag: looking for engines and attaching to them ...\n", stderr);
 	err = session__open(&so, &r->session);
 	if (err)

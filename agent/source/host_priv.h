@@ -44,7 +44,8 @@ struct thread {
 	bool told, ran_step, spoke_http, interprets, seen;
 	uint64_t cpu_ns, last_cpu_ns;	/* so far, and between the last two scans */
 	uint64_t quota_cpu_ns;		/* so far, when its cgroup was last looked at */
-	uint64_t named_ns;		/* when its name was last read */
+	uint64_t named_ns;		/* when its name was last read ... */
+	uint8_t n_named;		/* ... and how often; saturates */
 	char comm[16];
 	VEC(struct tl_thread_span) held;	/* pieces of a sleep that timeouts cut */
 };

@@ -14,6 +14,7 @@
 
 enum { MAX_TASKS = 4096 };		/* of one process, looked at */
 static const uint64_t first_gap_ns = 1000000000, max_gap_ns = 16000000000, name_age_ns = 500000000;
+enum { OFTEN = 8 };		/* so often a name is read each time: threads are named once they run */
 
 /* A small file of a thread; false: it is gone. */
 static bool read_task_file(uint32_t tgid, uint32_t tid, const char *name, char *buf, size_t size)
@@ -38,8 +39,9 @@ void host_name_thread(struct thread *t, uint32_t tid, uint64_t now_ns)
 {
 	char buf[32];
 
-	if (t->named_ns && now_ns - t->named_ns < name_age_ns)
+	if (t->n_named == OFTEN && now_ns - t->named_ns < name_age_ns)
 		return;
+	t->n_named += t->n_named < OFTEN;
 	t->named_ns = now_ns;
 	if (read_task_file(t->tgid, tid, "comm", buf, sizeof(buf)))
 		str_copy_clean(t->comm, sizeof(t->comm), buf, strcspn(buf, "\n"));
