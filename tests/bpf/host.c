@@ -75,7 +75,7 @@ static int do_throttled(void *arg)
 	pthread_t eater;
 	uint64_t end;
 
-	usleep(150000);		/* the quota is looked at before it is used */
+	usleep(500000);		/* the quota is looked at before it is used */
 	end = now_ns() + 600ull * MS;
 	if (pthread_create(&eater, NULL, spin_thread, t))
 		return 1;
