@@ -2,9 +2,9 @@
 /* The answer for a person in trouble: what made tokens late, who did it, what would help. */
 #include "base/units.h"
 #include "sink/blame_words.h"
+#include "sink/sentence.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,23 +14,6 @@ enum { WORTH_GAPS_PCT = 2, WORTH_TTFT_PCT = 10, WORTH_NS = 5000000, OPENING_GAPS
 /* A second sentence: at least this part of the first one. Other mechanisms: if the first is not enough. */
 enum { SECOND_PART = 10, ENOUGH_PCT = 60, MIN_NEXT_PCT = 10, MAX_NEXT = 3, MAX_RULED_OUT = 5 };
 enum { MIN_CHUNK = 64 };
-
-struct sentence {
-	char *buf;
-	size_t at, size;
-};
-
-static void __attribute__((format(printf, 2, 3))) append(struct sentence *s, const char *fmt, ...)
-{
-	va_list ap;
-	int n;
-
-	va_start(ap, fmt);
-	n = vsnprintf(s->buf + s->at, s->size - s->at, fmt, ap);
-	va_end(ap);
-	if (n > 0)
-		s->at += (size_t)n < s->size - s->at ? (size_t)n : s->size - s->at - 1;
-}
 
 /* ---- the two sides: between tokens, and before the first ---- */
 

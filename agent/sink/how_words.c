@@ -2,30 +2,13 @@
 /* How a mechanism took its time, in a sentence with the numbers that show it. */
 #include "sink/how_words.h"
 #include "base/units.h"
+#include "sink/sentence.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { SPINS_PCT = 90 };	/* so busy are devices that do nothing but wait in a collective */
-
-struct sentence {
-	char *buf;
-	size_t at, size;
-};
-
-static void __attribute__((format(printf, 2, 3))) append(struct sentence *s, const char *fmt, ...)
-{
-	va_list ap;
-	int n;
-
-	va_start(ap, fmt);
-	n = vsnprintf(s->buf + s->at, s->size - s->at, fmt, ap);
-	va_end(ap);
-	if (n > 0)
-		s->at += (size_t)n < s->size - s->at ? (size_t)n : s->size - s->at - 1;
-}
 
 static const char *plural(uint64_t n)
 {
