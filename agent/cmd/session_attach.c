@@ -13,6 +13,7 @@
 #include "source/proc.h"
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <time.h>
@@ -136,72 +137,129 @@ static int follow_threads(struct session *s, const struct found *f)
 
 static const char by_probes_source[] = "uprobe zmq_msg_send";	/* tl_engine.step_source */
 
-/* `d`: the engines of this host. */
-static int add_target(struct session *s, const struct discovery *d, const struct found *f, bool asked)
-{
-	struct attach_report rep = { .pid = f->facts.pid };
-	struct tl_engine ev = {
-		.hdr = { sizeof(ev), TL_ENGINE, 0, f->facts.pid, 0, 0 },
-		.start_ns = f->facts.start_ns, .engine = f->id.engine, .tiers = TL_T0,
-	};
-	struct target *t = map__put(s->targets, f->facts.pid, NULL);
-	const char *why = NULL;
+/* A process on its way to be a target. */
+struct joining {
+	const struct found *found;
+	bool named;		/* by -p: one that cannot be attached to is the end of it */
 	bool by_probes;
 	int err;
+	struct attach_report rep;
+	struct tl_engine ev;
+};
+
+/* All that takes long, and is not seen yet. */
+static int prepare(struct session *s, struct joining *j)
+{
+	const struct found *f = j->found;
+	struct target *t = map__put(s->targets, f->facts.pid, NULL);
+	struct tl_engine *ev = &j->ev;
+	const char *why = NULL;
 
 	if (!t)
 		return -ENOMEM;
-	*t = (struct target){ .said = ev, .asked = asked, .from_ns = UINT64_MAX };
+	*ev = (struct tl_engine){
+		.hdr = { sizeof(*ev), TL_ENGINE, 0, f->facts.pid, 0, 0 },
+		.start_ns = f->facts.start_ns, .engine = f->id.engine, .tiers = TL_T0,
+	};
+	j->rep.pid = f->facts.pid;
+	*t = (struct target){ .said = *ev, .asked = s->opts.n_pids > 0, .from_ns = UINT64_MAX };
 	for (size_t i = 0; i < f->facts.n_ports && i < 8; i++) {
-		ev.ports[ev.n_ports++] = f->facts.ports[i];
+		ev->ports[ev->n_ports++] = f->facts.ports[i];
 		src_bpf__watch_port(s->bpf, f->facts.ports[i]);
 	}
 	if (s->opts.bpf.tiers & TL_T1 && f->id.engine != TL_ENGINE_VLLM)
-		src_bpf__attach_engine(s->bpf, f->facts.pid, f->id.engine, on_probe, &rep);
-	by_probes = s->opts.bpf.tiers & TL_T1 && vllm_wires_probe(s->bpf, f, &why);
-	if (by_probes)
+		src_bpf__attach_engine(s->bpf, f->facts.pid, f->id.engine, on_probe, &j->rep);
+	j->by_probes = s->opts.bpf.tiers & TL_T1 && vllm_wires_probe(s->bpf, f, &why);
+	if (j->by_probes)
 		log_info("pid %u: its wire by probes on libzmq: %s", f->facts.pid, why);
 	else if (why)
 		log_warn("pid %u: %s", f->facts.pid, why);
-	if (rep.steps || by_probes)
-		ev.tiers |= TL_T1;
-	/* Last: from one moment on its sockets and its steps are seen, not one before the other. */
-	err = say_host(s);
-	if (!err && (asked || has_wire(&f->id)))
-		err = src_bpf__add_target_mode(s->bpf, f->facts.pid,
-					       by_probes ? TL_TARGET_QUIET : mode_of(&f->id));
+	if (j->rep.steps || j->by_probes)
+		ev->tiers |= TL_T1;
+	return follow_threads(s, f);
+}
+
+/* From now on its sockets and its steps are seen, not one before the other. */
+static int begin_target(struct session *s, struct joining *j)
+{
+	const struct found *f = j->found;
+	struct target *t = map__get(s->targets, f->facts.pid);
+	uint64_t now = monotonic_ns();
+	int err = 0;
+
+	if (j->named || has_wire(&f->id))
+		err = src_bpf__add_target_mode(s->bpf, f->facts.pid, j->by_probes ? TL_TARGET_QUIET : mode_of(&f->id));
 	else
-		ev.tiers = 0;
-	if (!by_probes && src_bpf__is_blind(s->bpf))
-		ev.tiers = 0;
-	if (err < 0)
-		return err;
-	err = follow_threads(s, f);
-	if (!err && s->gpu)
-		err = session_gpu__add(s->gpu, f->facts.pid, f->server);
+		j->ev.tiers = 0;
+	if (!j->by_probes && src_bpf__is_blind(s->bpf))
+		j->ev.tiers = 0;
+	if (!err)
+		t->from_ns = now;
+	return err;
+}
+
+/* `d`: the engines of this host. */
+static int say_target(struct session *s, const struct discovery *d, struct joining *j)
+{
+	const struct found *f = j->found;
+	struct target *t = map__get(s->targets, f->facts.pid);
+	struct tl_engine *ev = &j->ev;
+	int err = s->gpu ? session_gpu__add(s->gpu, f->facts.pid, f->server) : 0;
+
 	if (err)
 		return err;
-	t->from_ns = monotonic_ns();
-	if (!rep.steps && rep.missing[0])
+	if (!j->rep.steps && j->rep.missing[0])
 		log_warn("pid %u: no engine steps (%s); requests and tokens are seen on the wire only",
-			 f->facts.pid, rep.missing);
-	str_copy(ev.version, sizeof(ev.version), f->id.version);
-	str_copy(ev.role, sizeof(ev.role), f->id.role);
-	str_copy(ev.step_source, sizeof(ev.step_source), rep.steps ? rep.source : "none");
+			 f->facts.pid, j->rep.missing);
+	str_copy(ev->version, sizeof(ev->version), f->id.version);
+	str_copy(ev->role, sizeof(ev->role), f->id.role);
+	str_copy(ev->step_source, sizeof(ev->step_source), j->rep.steps ? j->rep.source : "none");
 	if (f->id.engine == TL_ENGINE_VLLM)
-		vllm_step_source(d, f, ev.step_source, sizeof(ev.step_source));
-	if (by_probes)
-		str_copy(ev.step_source, sizeof(ev.step_source), by_probes_source);
-	ev.hdr.ts_ns = monotonic_ns();
+		vllm_step_source(d, f, ev->step_source, sizeof(ev->step_source));
+	if (j->by_probes)
+		str_copy(ev->step_source, sizeof(ev->step_source), by_probes_source);
+	ev->hdr.ts_ns = monotonic_ns();
 	s->n_engines++;
-	ev.server = f->server;
-	ev.max_step_tokens = recognise_max_step_tokens(&f->facts);
-	ev.max_seqs = recognise_max_seqs(&f->facts);
+	ev->server = f->server;
+	ev->max_step_tokens = recognise_max_step_tokens(&f->facts);
+	ev->max_seqs = recognise_max_seqs(&f->facts);
 	log_info("attached to pid %u (%s %s)", f->facts.pid, engine_kind_name(f->id.engine), f->id.role);
-	t->said = ev;
-	err = pipeline__feed(s->pipe, &ev.hdr);
+	t->said = *ev;
+	err = pipeline__feed(s->pipe, &ev->hdr);
 	if (!err && s->proxies)
 		err = proxies__look(s->proxies, f->facts.ports, f->facts.n_ports);
+	return err;
+}
+
+/* One that is there among others: that it cannot be attached to is no reason to do without these. */
+static int forgive(uint32_t pid, int err)
+{
+	if (!err || err == -ECANCELED || err == -ENOMEM)
+		return err;
+	if (err != -ESRCH)	/* gone again between look and attach */
+		log_warn("cannot attach to pid %u: %s, ignoring", pid, strerror(-err));
+	return 0;
+}
+
+/* Of a server with several processes, all begin to be seen at one moment, as near as may be, and an engine before
+ * what asks it: or requests would be seen that nobody computed. */
+static int add_targets(struct session *s, const struct discovery *d, struct joining *all, size_t n)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < n; i++)
+		all[i].err = prepare(s, &all[i]);
+	if (n)
+		err = say_host(s);
+	for (int pass = 0; pass < 2; pass++)
+		for (size_t i = 0; i < n && !err; i++)
+			if (!all[i].err && (mode_of(&all[i].found->id) == TL_TARGET_WIRE) == !pass)
+				all[i].err = begin_target(s, &all[i]);
+	for (size_t i = 0; i < n && !err; i++) {
+		if (!all[i].err)
+			all[i].err = say_target(s, d, &all[i]);
+		err = all[i].named ? all[i].err : forgive(all[i].found->facts.pid, all[i].err);
+	}
 	return err;
 }
 
@@ -250,34 +308,43 @@ static int update_target(struct session *s, const struct discovery *d, const str
 	return err;
 }
 
-/* One that is there among others: that it cannot be attached to is no reason to do without these. */
-static int add_one_of_many(struct session *s, const struct discovery *d, const struct found *f, bool asked)
+static bool is_wanted(const struct session *s, const struct found *named, const struct found *f)
 {
-	struct target *t = map__get(s->targets, f->facts.pid);
-	int err;
+	const struct target *server = map__get(s->targets, f->server);
 
-	if (t && t->said.start_ns == f->facts.start_ns)
-		err = update_target(s, d, f, t);
-	else
-		err = add_target(s, d, f, false);
-	t = map__get(s->targets, f->facts.pid);
-	if (t)
-		t->asked |= asked;
-	if (!err || err == -ECANCELED || err == -ENOMEM)
-		return err;
-	if (err != -ESRCH)	/* gone again between look and attach */
-		log_warn("cannot attach to pid %u: %s, ignoring", f->facts.pid, strerror(-err));
-	return 0;
+	if (named)
+		return f->server == named->server;
+	return !s->opts.n_pids || (server && server->asked);
 }
 
-/* The other processes of the server that this one belongs to. */
-static int add_rest_of_server(struct session *s, const struct discovery *d, uint32_t server)
+/* Whoever is wanted and no target yet becomes one; of the others what is new is said. `named`: by -p, and of its
+ * server all are wanted; NULL: of all that were asked for. */
+static int add_all(struct session *s, const struct discovery *d, const struct found *named)
 {
+	struct joining *all = calloc(d->n + 1, sizeof(*all));
+	size_t n = 0;
 	int err = 0;
 
-	for (size_t i = 0; i < d->n && !err; i++)
-		if (d->found[i].server == server)
-			err = add_one_of_many(s, d, &d->found[i], true);
+	if (!all)
+		return -ENOMEM;
+	if (named)
+		all[n++] = (struct joining){ .found = named, .named = true };
+	for (size_t i = 0; i < d->n && !err; i++) {
+		const struct found *f = &d->found[i];
+		struct target *t = map__get(s->targets, f->facts.pid);
+
+		if (!is_wanted(s, named, f) || (named && f->facts.pid == named->facts.pid))
+			continue;
+		if (!t || t->said.start_ns != f->facts.start_ns) {
+			all[n++] = (struct joining){ .found = f };
+			continue;
+		}
+		t->asked |= s->opts.n_pids > 0;
+		err = forgive(f->facts.pid, update_target(s, d, f, t));
+	}
+	if (!err)
+		err = add_targets(s, d, all, n);
+	free(all);
 	return err;
 }
 
@@ -359,13 +426,11 @@ static int add_pid(struct session *s, pid_t pid)
 	if (discovery__server_of(&d, pid))
 		f.server = discovery__server_of(&d, pid);
 	if (!err)
-		err = add_target(s, &d, &f, true);
+		err = add_all(s, &d, &f);
 	proc_facts__free(&f.facts);
 	t = map__get(s->targets, pid);
 	if (t)
 		t->named = true;
-	if (!err)
-		err = add_rest_of_server(s, &d, f.server);
 	if (!err)
 		mark_wires(s, &d);
 	discovery__free(&d);
@@ -387,8 +452,7 @@ static int add_found(struct session *s)
 		discovery__free(&d);
 		return err;
 	}
-	for (size_t i = 0; i < d.n && !err; i++)
-		err = add_one_of_many(s, &d, &d.found[i], false);
+	err = add_all(s, &d, NULL);
 	if (s->n_engines > n_before && !err)
 		mark_wires(s, &d);
 	n = d.n;
@@ -409,12 +473,7 @@ static int add_started(struct session *s)
 		discovery__free(&d);
 		return err;
 	}
-	for (size_t i = 0; i < d.n && !err; i++) {
-		const struct target *server = map__get(s->targets, d.found[i].server);
-
-		if (server && server->asked)
-			err = add_one_of_many(s, &d, &d.found[i], true);
-	}
+	err = add_all(s, &d, NULL);
 	if (s->n_engines > n_before && !err)
 		mark_wires(s, &d);
 	discovery__free(&d);
