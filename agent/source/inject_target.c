@@ -72,10 +72,27 @@ static int check_status(pid_t pid, char why[160])
 	return 0;
 }
 
+/* The name of its loader tells, whatever the file is called that it leads to. */
+static bool wants_musl(int exe)
+{
+	struct elfsyms e;
+	char name[256];
+	ssize_t n = 0;
+
+	if (elfsyms_open(exe, &e))
+		return false;
+	for (size_t i = 0; i < e.n_phdrs && n <= 0; i++)
+		if (e.phdrs[i].p_type == PT_INTERP)
+			n = pread(exe, name, sizeof(name) - 1, e.phdrs[i].p_offset);
+	name[n > 0 ? n : 0] = 0;
+	return strstr(name, "/ld-musl") != NULL;
+}
+
 static int check_exe(pid_t pid, char why[160])
 {
 	Elf64_Ehdr h;
 	char path[64];
+	bool musl;
 	ssize_t n;
 	int fd;
 
@@ -84,10 +101,14 @@ static int check_exe(pid_t pid, char why[160])
 	if (fd < 0)
 		return refuse(why, -errno, "cannot read the program of process %d: %s", pid, strerror(errno));
 	n = pread(fd, &h, sizeof(h), 0);
+	musl = wants_musl(fd);
 	close(fd);
-	if (n != sizeof(h) || memcmp(h.e_ident, ELFMAG, SELFMAG) || h.e_ident[EI_CLASS] != ELFCLASS64 ||
-	    !inject_arch__elf(h.e_machine))
+	if (n == sizeof(h) && !memcmp(h.e_ident, ELFMAG, SELFMAG) && h.e_ident[EI_CLASS] == ELFCLASS32)
+		return refuse(why, -ENOTSUP, "process %d is a 32-bit program: there is no library for such", pid);
+	if (n != sizeof(h) || memcmp(h.e_ident, ELFMAG, SELFMAG) || !inject_arch__elf(h.e_machine))
 		return refuse(why, -ENOTSUP, "process %d is a program for another kind of processor", pid);
+	if (musl)
+		return refuse(why, -ENOTSUP, "process %d uses musl: libraries for glibc do not load there", pid);
 	if (!inject_arch__supported())
 		return refuse(why, -ENOTSUP, "this processor does not save its registers by XSAVE");
 	return 0;
