@@ -346,8 +346,10 @@ int session_gpu__poll(struct session_gpu *s, uint64_t now)
 	}
 	for (p = map__oldest(s->processes, &tgid); p && !err;
 	     p = map__newer(s->processes, p, &tgid)) {
-		if (!p->gpu && p->look_ns && now >= p->look_ns)
+		if (!p->gpu && p->look_ns && now >= p->look_ns) {
 			err = look(s, tgid, p, now);
+			now = monotonic_ns();	/* to enter one takes a while */
+		}
 		if (p->gpu)
 			poll_one(s, tgid, p, now);
 	}

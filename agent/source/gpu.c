@@ -183,6 +183,8 @@ void gpu__falls_to(struct gpu *g, enum tl_gpu_level level)
 	g->fallback = level;
 	if (g->told_level == TL_GPU_OFF)
 		g->told_level = level;
+	if (g->level == TL_GPU_OFF)	/* nothing is ordered yet: it is no step down */
+		g->level = level;
 }
 
 void gpu__let_go(struct gpu *g)
