@@ -102,8 +102,11 @@ int cupti__touch_cuda(bool *ret_simulated)
 {
 	void *lib = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY), *sym;
 	int (*count)(int *);
+	char path[192];
 	int n;
 
+	if (!lib && mapped("libcuda.so", NULL, path, sizeof(path)))
+		lib = dlopen(path, RTLD_NOLOAD | RTLD_LAZY);	/* one that calls itself otherwise */
 	if (!lib)
 		return -ENOENT;
 	*ret_simulated = dlsym(lib, "tokenlag_simulated") != NULL;

@@ -433,6 +433,14 @@ SIM_API int cuptiActivityPopExternalCorrelationId(uint32_t kind, uint64_t *id)
 	return CUPTI_QUEUE_EMPTY;
 }
 
+#if SIM_VERSION >= 26 && !defined(SIM_OLD)
+SIM_API int cuptiActivityEnableCudaEventDeviceTimestamps(uint8_t enable)	/* PyTorch is linked with it */
+{
+	(void)enable;
+	return CUPTI_OK;
+}
+#endif
+
 SIM_API int cuptiGetResultString(int result, const char **text)
 {
 	if (!text)
