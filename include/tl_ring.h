@@ -56,7 +56,15 @@ struct tl_ring {		/* at the start of the memfd; all counters only grow */
 	char why[128];		/* one sentence */
 	__u32 owner;		/* pid, as it is in its own namespace, of the process whose library writes; 0: none. A
 				 * second process that is given the ring leaves it alone */
-	__u32 pad;
+
+	/* A library that was started with its process (CUDA_INJECTION64_PATH) keeps a ring among its descriptors, of
+	 * the name TL_DOOR_NAME and its pid, as it is in its own namespace. An agent that opens /proc/PID/fd/N, which
+	 * needs no right to trace, takes a lock on it (flock), waits until `state` is LEFT or REFUSED, makes the ring
+	 * new but for this word, adds 1 to it, wakes who waits for it (futex), and is served when `answer` is equal. */
+	__u32 knock;
+	__u32 answer;
+	__s32 answer_error;	/* 0, or -errno of tokenlag_start */
 };
+#define TL_DOOR_NAME "tokenlag-door-"
 
 #endif

@@ -2,6 +2,7 @@
 /* What doctor says of the GPU work of a process and its children. */
 #include "cmd/doctor.h"
 
+#include "source/gpu_door.h"
 #include "source/gpu_find.h"
 #include "source/inject.h"
 
@@ -20,6 +21,11 @@ static int check_one(struct check_list *gpu, pid_t pid)
 
 	if (err || gpu_mapped_cupti(pid, cupti, sizeof(cupti)))
 		return err;
+	if (gpu_door_is_there(pid))
+		return check_add(gpu, "graph, kernels", CHECK_OK,
+				 "pid %d: it was started with libtokenlag.so, which waits: it "
+				 "need not be traced",
+				 pid);
 	refused = inject_check(pid, NULL, why);
 	if (refused)
 		return check_add(gpu, "graph, kernels", CHECK_WARN,

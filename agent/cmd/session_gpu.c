@@ -210,8 +210,12 @@ static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
 		gpu__falls_to(p->gpu, TL_GPU_LAUNCHES);
 	p->before = (struct gpu_counts){ 0 };
 	p->wait_ns = 0;
-	log_info("pid %u: entered for GPU records, a thread of it stood still for %.1f ms at most",
-		 tgid, entry.stopped_ns / 1e6);
+	if (!entry.n_stops)
+		log_info("pid %u: the library that it was started with gives GPU records", tgid);
+	else
+		log_info(
+			"pid %u: entered for GPU records, a thread of it stood still for %.1f ms at most",
+			tgid, entry.stopped_ns / 1e6);
 }
 
 static bool wants_records(struct session_gpu *s, const struct gpu_process *p)

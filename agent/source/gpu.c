@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "source/gpu_door.h"
 #include "source/gpu_tids.h"
 #include "source/inject.h"
 
@@ -55,13 +57,11 @@ static uint64_t now_monotonic_ns(void)
 
 /* ---- in and out ---- */
 
-static int prepare(void *ctx, int memfd)
+/* memfd has its size; its data are zeros. */
+static int use_memfd(struct gpu *g, int memfd)
 {
-	struct gpu *g = ctx;
 	size_t size = DATA_OFFSET + g->data_bytes;
 
-	if (ftruncate(memfd, size) || fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
-		return -errno;
 	if (g->ring)		/* of a try before this one */
 		munmap(g->ring, size);
 	g->ring = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
@@ -74,6 +74,15 @@ static int prepare(void *ctx, int memfd)
 	g->ring->data_bytes = g->data_bytes;
 	g->ring->heartbeat_ns = now_monotonic_ns();
 	return 0;
+}
+
+static int prepare(void *ctx, int memfd)
+{
+	struct gpu *g = ctx;
+
+	if (ftruncate(memfd, DATA_OFFSET + g->data_bytes) || fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
+		return -errno;
+	return use_memfd(g, memfd);
 }
 
 static void gpu__free(struct gpu *g)
@@ -125,23 +134,50 @@ void gpu__beat(struct gpu *g)
 	__atomic_store_n(&g->ring->heartbeat_ns, now_monotonic_ns(), __ATOMIC_RELEASE);
 }
 
-int gpu__attach(pid_t pid, const struct gpu_attach_opts *opts, struct gpu **ret, struct gpu_entry *ret_entry)
+/* A library that was started with the process waits for us: nobody has to be stopped. -ENOENT: there is none. */
+static int come_by_door(struct gpu *g, const struct gpu_attach_opts *opts, char why[160])
 {
-	struct gpu *g = gpu__new(pid, opts->ring_bytes);
+	int fd = gpu_door_open(g->pid, &g->data_bytes, opts->tick, opts->ctx), err;
+
+	if (fd == -ENOENT)
+		return fd;
+	g->memfd = fd < 0 ? -1 : fd;
+	err = fd < 0 ? fd : use_memfd(g, fd);
+	if (!err)
+		err = gpu_door_knock(g->ring, opts->tick, opts->ctx);
+	if (err == -EBUSY)
+		snprintf(why, 160, "the library of process %d serves another agent", g->pid);
+	else if (err)
+		snprintf(why, 160, "the library that process %d was started with does not answer: %s", g->pid, strerror(-err));
+	return err;
+}
+
+static int come_by_injection(struct gpu *g, const struct gpu_attach_opts *opts, struct gpu_entry *entry)
+{
 	const struct inject_opts io = { .library = opts->library, .prepare = prepare, .ctx = g, .tick = opts->tick,
 					.tick_ctx = opts->ctx };
 	struct inject_result r;
+	int err = inject(g->pid, &io, &r);
+
+	entry->n_stops = r.n_stops;
+	entry->stopped_ns = r.stopped_ns;
+	entry->longest_ns = r.longest_ns;
+	memcpy(entry->why, r.why, sizeof(entry->why));
+	g->memfd = r.memfd;
+	return err;
+}
+
+int gpu__attach(pid_t pid, const struct gpu_attach_opts *opts, struct gpu **ret, struct gpu_entry *ret_entry)
+{
+	struct gpu *g = gpu__new(pid, opts->ring_bytes);
 	int err;
 
 	*ret_entry = (struct gpu_entry){ 0 };
 	if (!g)
 		return -ENOMEM;
-	err = inject(pid, &io, &r);
-	ret_entry->n_stops = r.n_stops;
-	ret_entry->stopped_ns = r.stopped_ns;
-	ret_entry->longest_ns = r.longest_ns;
-	memcpy(ret_entry->why, r.why, sizeof(ret_entry->why));
-	g->memfd = r.memfd;
+	err = come_by_door(g, opts, ret_entry->why);
+	if (err == -ENOENT)
+		err = come_by_injection(g, opts, ret_entry);
 	if (err) {
 		gpu__free(g);
 		return err;

@@ -12,7 +12,7 @@
 
 struct gpu;
 struct gpu_entry {		/* what it cost to come in, and why it failed */
-	uint32_t n_stops;
+	uint32_t n_stops;	/* 0: the library was there, and waited */
 	uint64_t stopped_ns, longest_ns;	/* as in inject_result */
 	char why[160];
 };
@@ -22,7 +22,7 @@ struct gpu_attach_opts {
 	void (*tick)(void *ctx);	/* as in inject_opts: others want to hear that the agent lives */
 	void *ctx;
 };
-/* Brings the library into the process, which then does nothing yet. Returns 0 or -errno, with *ret_entry filled in
+/* Brings the library into the process, unless it was started with it; it does nothing yet. Returns 0 or -errno, with *ret_entry filled in
  * both cases. */
 int gpu__attach(pid_t pid, const struct gpu_attach_opts *opts, struct gpu **ret, struct gpu_entry *ret_entry);
 void gpu__beat(struct gpu *g);	/* the agent lives, though it has no time for gpu__poll */

@@ -20,8 +20,7 @@ uint32_t gpu_tids_last(const char *status)
 	return last;
 }
 
-/* 0: it has ended. */
-static uint32_t inside_of(pid_t pid, uint32_t tid)
+uint32_t gpu_tids_inside(pid_t pid, uint32_t tid)
 {
 	char path[64], text[4096];
 	size_t n;
@@ -39,7 +38,7 @@ static uint32_t inside_of(pid_t pid, uint32_t tid)
 
 void gpu_tids__init(struct gpu_tids *t, pid_t pid)
 {
-	uint32_t inside = inside_of(pid, pid);
+	uint32_t inside = gpu_tids_inside(pid, pid);
 
 	*t = (struct gpu_tids){ .pid = pid, .same = !inside || inside == (uint32_t)pid };
 }
@@ -81,7 +80,7 @@ static void look(struct gpu_tids *t)
 	t->n = 0;
 	while (room && (d = readdir(dir))) {
 		uint32_t ours = strtoul(d->d_name, NULL, 10),
-			 inside = ours ? inside_of(t->pid, ours) : 0;
+			 inside = ours ? gpu_tids_inside(t->pid, ours) : 0;
 
 		if (inside)
 			room = add(t, (struct gpu_tid){ inside, ours });

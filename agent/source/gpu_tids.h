@@ -24,6 +24,8 @@ void gpu_tids__free(struct gpu_tids *t);
 /* Our number of a thread that calls itself `inside`; 0: not known, it may have ended. */
 uint32_t gpu_tids__ours(struct gpu_tids *t, uint32_t inside, uint64_t now_ns);
 
+/* What a thread is called in its own namespace; 0: it has ended. */
+uint32_t gpu_tids_inside(pid_t pid, uint32_t tid);
 /* The last number in the NSpid line of a status file; 0: there is none. For tests, too. */
 uint32_t gpu_tids_last(const char *status);
 

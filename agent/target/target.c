@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "door.h"
 #include "target.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -355,6 +356,8 @@ EXPORT int InitializeInjection(void)
 			tokenlag_start(fd);
 			close(fd);
 		}
+	} else {
+		door__open(tokenlag_start);
 	}
 	return 1;
 }
