@@ -166,6 +166,22 @@ static void test_gpu__stops_at_garbage(void **state)
 	}
 }
 
+static void test_gpu__does_not_begin_with_a_step_down(void **state)
+{
+	struct fixture *f = *state;
+
+	gpu__falls_to(f->gpu, TL_GPU_LAUNCHES);
+	f->ring->state = TL_RING_IDLE;			/* entered, nothing is ordered */
+	poll_after(f, 10);
+	assert_int_equal(f->got.n_healths, 1);
+	assert_int_equal(f->got.health.level, TL_GPU_LAUNCHES);
+	assert_int_equal(f->got.health.to_level, TL_GPU_LAUNCHES);
+	gpu__order(f->gpu, TL_GPU_KERNELS, 500);
+	poll_after(f, 10);
+	assert_int_equal(f->got.health.level, TL_GPU_LAUNCHES);
+	assert_int_equal(f->got.health.to_level, TL_GPU_KERNELS);
+}
+
 static void test_gpu__tells_health(void **state)
 {
 	struct fixture *f = *state;
@@ -385,6 +401,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_gpu__goes_round, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_gpu__skips_other_kinds, setup, teardown),
 		cmocka_unit_test(test_gpu__stops_at_garbage),
+		cmocka_unit_test_setup_teardown(test_gpu__does_not_begin_with_a_step_down, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_gpu__tells_health, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_gpu__says_what_is_wrong, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_gpu__lowers_the_level, setup, teardown),
