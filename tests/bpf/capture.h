@@ -126,6 +126,25 @@ static inline size_t capture_count(const struct capture *c, uint16_t kind)
 
 /* ---- the child ---- */
 
+/* Waits till a thread is off its CPU and in one of these states of /proc: who is to end a sleep must not come
+ * before it, and on a busy host the way there may be long. */
+static inline void wait_state(pid_t tid, const char *states)
+{
+	char path[64], text[512] = "";
+	const char *at;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", tid, tid);
+	do {
+		usleep(1000);
+		f = fopen(path, "re");
+		if (!f || !fgets(text, sizeof(text), f))
+			_exit(92);
+		fclose(f);
+		at = strrchr(text, ')');	/* behind its name */
+	} while (!at || !strchr(states, at[2]));
+}
+
 struct child {
 	pid_t pid;
 	int go;			/* a byte written here lets it run */

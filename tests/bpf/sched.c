@@ -12,6 +12,19 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
+/* For the log, if a test fails. */
+static void print_spans(const struct watch *w, const struct truth *t)
+{
+	const struct tl_thread_span *s;
+	size_t at = 0;
+
+	print_message("noted: %lu us, lost: %lu\n", (t->notes[0].after_ns - t->notes[0].before_ns) / 1000, w->c.n_lost);
+	while ((s = capture_next(&w->c, TL_THREAD_SPAN, &at)))
+		print_message("tid %u state %u wait %u: %ld to %ld us, by %u\n", s->hdr.tid, s->state, s->wait,
+			      (long)(s->since_ns - t->notes[0].before_ns) / 1000,
+			      (long)(s->hdr.ts_ns - t->notes[0].before_ns) / 1000, s->by_tid);
+}
+
 static void read_schedstat(uint64_t *cpu, uint64_t *delay)
 {
 	char path[64];
@@ -59,7 +72,10 @@ static pid_t start_hog(struct truth *t)
 		pin(t->word);
 		t->hog_is_first = !sched_setscheduler(0, SCHED_FIFO, &first);
 		for (;;) {
+			uint64_t begin = now_ns();
+
 			spin_cpu_ms(20);
+			t->hog_ran_ns += now_ns() - begin;
 			usleep(20000);
 		}
 	}
@@ -67,19 +83,36 @@ static pid_t start_hog(struct truth *t)
 	return pid;
 }
 
+/* The time, and how long the thread had waited for a CPU by then: it did not wait between the two. */
+static uint64_t read_both(uint64_t *delay)
+{
+	uint64_t cpu, now, after;
+
+	do {
+		read_schedstat(&cpu, delay);
+		now = now_ns();
+		read_schedstat(&cpu, &after);
+	} while (after != *delay);
+	return now;
+}
+
+enum { ENOUGH_NS = 100 * MS, TOO_LONG_MS = 20000 };
+
+/* Till it was kept waiting for long enough. How much CPU time that takes is up to the host: where it is a
+ * guest that stood still, the guest's kernel counts that, too. */
 static int do_starve(void *arg)
 {
 	struct truth *t = arg;
-	uint64_t cpu, delay;
+	uint64_t begin, cpu, cpu_begin = cpu_time_ns(), delay;
 
 	pin(t->word);
-	read_schedstat(&cpu, &delay);
-	t->notes[0].before_ns = now_ns();
-	spin_cpu_ms(100);
-	t->notes[0].after_ns = now_ns();
-	read_schedstat(&t->cpu_ns, &t->run_delay_ns);
-	t->cpu_ns -= cpu;
-	t->run_delay_ns -= delay;
+	t->notes[0].before_ns = read_both(&begin);
+	do {
+		spin_cpu_ms(20);
+		read_schedstat(&cpu, &delay);
+	} while (delay - begin < ENOUGH_NS && cpu_time_ns() - cpu_begin < TOO_LONG_MS * 1ull * MS);
+	t->notes[0].after_ns = read_both(&t->run_delay_ns);
+	t->run_delay_ns -= begin;
 	return 0;
 }
 
@@ -101,6 +134,9 @@ static void test_runnable__is_as_the_kernel_counts_it(void **state)
 	assert_int_equal(wait4(hog, NULL, 0, &usage), hog);
 	hog_ns = (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000000ull +
 		 (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000ull;
+	/* Interrupts while it has the CPU are not in its CPU time. */
+	if (t->hog_is_first && t->hog_ran_ns > hog_ns)
+		hog_ns = t->hog_ran_ns;
 	while ((s = next_span(w, &at, pid, TL_SPAN_RUNNABLE))) {
 		if (s->since_ns < t->notes[0].before_ns || s->hdr.ts_ns > t->notes[0].after_ns)
 			continue;
@@ -114,10 +150,10 @@ static void test_runnable__is_as_the_kernel_counts_it(void **state)
 		before = s->hdr.ts_ns;
 		sum += length(s);
 	}
-	/* Waits of less than 0.5 ms are not told, and one may lie across the begin or the end. */
+	/* Waits of less than 0.5 ms are not told. */
 	if (sum > t->run_delay_ns + t->run_delay_ns / 4 + 20 * MS || sum < t->run_delay_ns / 2)
 		fail_msg("waited %lu us for a CPU by the kernel, %lu us by spans", t->run_delay_ns / 1000, sum / 1000);
-	assert_true(t->run_delay_ns > 20 * MS);		/* else nothing was tried */
+	assert_true(t->run_delay_ns >= ENOUGH_NS);	/* else nothing was tried */
 	if (by_hog > hog_ns + hog_ns / 5 + 5 * MS)
 		fail_msg("the hog ran for %lu us, and is said to have run for %lu us", hog_ns / 1000, by_hog / 1000);
 	assert_true(by_hog > 0 || !t->hog_is_first);
@@ -138,7 +174,9 @@ static void *wake_later(void *arg)
 
 	t->hog_tids[t->n_hogs] = gettid();
 	t->hog_ns[t->n_hogs++] = now_ns();
+	wait_state(getpid(), "S");
 	spin_cpu_ms(30);
+	wait_state(getpid(), "S");	/* it looks up now and then, if its wait has a limit */
 	t->go = 1;
 	syscall(SYS_futex, &t->word, FUTEX_WAKE, 1, NULL, NULL, 0);
 	return NULL;
@@ -152,6 +190,7 @@ static void *handle_fault(void *arg)
 
 	if (read(fd, &msg, sizeof(msg)) != sizeof(msg))
 		_exit(80);
+	wait_state(getpid(), "SD");
 	usleep(20000);
 	z = (struct uffdio_zeropage){ .range = { msg.arg.pagefault.address & ~4095ull, 4096 } };
 	if (ioctl(fd, UFFDIO_ZEROPAGE, &z))
@@ -159,7 +198,7 @@ static void *handle_fault(void *arg)
 	return NULL;
 }
 
-/* A page that takes 20 ms to come in. */
+/* A page that takes 20 ms and more to come in. */
 static int touch_slow_page(struct truth *t, int i)
 {
 	struct uffdio_api api = { .api = UFFD_API };
@@ -181,7 +220,7 @@ static int touch_slow_page(struct truth *t, int i)
 	return pthread_join(handler, NULL);
 }
 
-/* Stopped by a signal, for 20 ms, while it computes. */
+/* Stopped by a signal, for 20 ms and more, while it computes. */
 static int be_stopped(struct truth *t, int i)
 {
 	struct note *n = note_begin(t, i);
@@ -190,6 +229,7 @@ static int be_stopped(struct truth *t, int i)
 	if (pid == 0) {
 		if (kill(self, SIGSTOP))
 			_exit(1);
+		wait_state(self, "T");
 		usleep(20000);
 		_exit(kill(self, SIGCONT) != 0);
 	}
@@ -199,14 +239,16 @@ static int be_stopped(struct truth *t, int i)
 	return pid < 0;
 }
 
-/* Kinds of sleep, as do_sleep does them one after the other, three times: on a busy host a thread may be
+/* Kinds of sleep, as do_sleep does them one after the other, some times: on a busy host a thread may be
  * taken off its CPU on its way to sleep, and is woken before it does. */
 static const uint16_t kinds[] = { TL_WAIT_OTHER, TL_WAIT_POLL, TL_WAIT_FUTEX, TL_WAIT_PIPE, TL_WAIT_DISK,
 				  TL_WAIT_STOPPED };
-enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]), N_TIMES = 3 };
+enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]), N_TIMES = 6 };
+_Static_assert(N_KINDS * N_TIMES <= MAX_NOTES && (int)N_TIMES <= (int)MAX_HOGS, "there is a note for each");
 
 static int sleep_each(struct truth *t, int at)
 {
+	pid_t self = getpid();
 	struct note *n;
 	pthread_t waker;
 	int pipes[2];
@@ -232,6 +274,7 @@ static int sleep_each(struct truth *t, int at)
 		return 2;
 	n = note_begin(t, at + 3);
 	if (fork() == 0) {
+		wait_state(self, "S");
 		usleep(20000);
 		_exit(write(pipes[1], "x", 1) != 1);
 	}
@@ -307,7 +350,7 @@ static void test_sleep__of_other_threads_is_not_told(void **state)
 	watch_close(w);
 }
 
-enum { N_HOLDERS = 4 };
+enum { N_HOLDERS = 12 };
 
 /* As CPython waits for its GIL: 5 ms at a time, till the thread that has it lets go. */
 static int do_gil(void *arg)
@@ -355,19 +398,31 @@ static void test_sleep__that_timeouts_cut_has_one_cause(void **state)
 
 /* ---- long runs ---- */
 
+/* A short sleep alone may be over before the thread is off its CPU, on a slow machine. */
+static void leave_cpu(void)
+{
+	struct rusage before, after;
+
+	getrusage(RUSAGE_THREAD, &before);
+	do {
+		usleep(1000);
+		getrusage(RUSAGE_THREAD, &after);
+	} while (after.ru_nvcsw == before.ru_nvcsw);
+}
+
 static int do_run(void *arg)
 {
 	struct truth *t = arg;
-	struct note *n = note_begin(t, 0);
-	uint64_t cpu = cpu_time_ns();
 	const struct sched_param first = { 1 };
+	struct note *n;
 
 	/* Others must not break it, or there is no long run to see. */
 	if (sched_setscheduler(0, SCHED_FIFO, &first))
 		setpriority(PRIO_PROCESS, 0, -20);
+	n = note_begin(t, 0);
+	leave_cpu();		/* else the run is of before the note, too */
 	spin_cpu_ms(200);
-	usleep(1000);
-	t->cpu_ns = cpu_time_ns() - cpu;
+	leave_cpu();
 	n->after_ns = now_ns();
 	return 0;
 }
@@ -386,11 +441,13 @@ static void test_run__is_part_of_the_time(void **state)
 	(void)state;
 	while ((s = next_span(w, &at, pid, TL_SPAN_RUN))) {
 		assert_true(length(s) >= 5 * MS);
-		if (s->since_ns + MS >= t->notes[0].before_ns && s->hdr.ts_ns <= t->notes[0].after_ns)
+		if (s->since_ns >= t->notes[0].before_ns && s->hdr.ts_ns <= t->notes[0].after_ns)
 			sum += length(s);
 	}
+	if (!sum)
+		print_spans(w, t);
 	assert_true(sum > 0);
-	assert_true(sum <= t->notes[0].after_ns - t->notes[0].before_ns + MS);
+	assert_true(sum <= t->notes[0].after_ns - t->notes[0].before_ns);
 	watch_close(w);
 }
 

@@ -8,7 +8,7 @@
 #include "source/host.h"
 #include <stdatomic.h>
 
-enum { MS = 1000000, MAX_NOTES = 24 };
+enum { MS = 1000000, MAX_NOTES = 36, MAX_HOGS = 24 };
 
 /* What the child says of itself, in shared memory. */
 struct note {
@@ -17,10 +17,11 @@ struct note {
 };
 struct truth {
 	struct note notes[MAX_NOTES];
-	uint64_t run_delay_ns, cpu_ns;
-	uint32_t hog_tids[4];	/* threads that woke another, and when they began */
-	uint64_t hog_ns[4];
+	uint64_t run_delay_ns;
+	uint32_t hog_tids[MAX_HOGS];	/* threads that woke another, and when they began */
+	uint64_t hog_ns[MAX_HOGS];
 	int n_hogs;
+	_Atomic uint64_t hog_ran_ns;	/* of the hog beside it, by the clock */
 	_Atomic int go, hog_is_first;
 	int word;
 };
