@@ -24,12 +24,18 @@ static struct door {
 	int (*open)(int memfd);
 } door;
 
+/* glibc has had several functions of that name. */
+static int stat_of(int fd, struct stat *ret)
+{
+	return syscall(SYS_fstat, fd, ret);
+}
+
 /* The process may have closed all its descriptors, and opened others since. */
 static bool is_there(const struct door *d)
 {
 	struct stat st;
 
-	return !fstat(d->fd, &st) && st.st_ino == d->made.st_ino && st.st_dev == d->made.st_dev;
+	return !stat_of(d->fd, &st) && st.st_ino == d->made.st_ino && st.st_dev == d->made.st_dev;
 }
 
 static void *keep(void *ctx)
@@ -66,7 +72,7 @@ int door__open(int (*open)(int memfd))
 	door.fd = syscall(SYS_memfd_create, name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (door.fd < 0)
 		return -errno;
-	if (ftruncate(door.fd, DATA_OFFSET + DATA_BYTES) || fstat(door.fd, &door.made) ||
+	if (ftruncate(door.fd, DATA_OFFSET + DATA_BYTES) || stat_of(door.fd, &door.made) ||
 	    fcntl(door.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
 		goto fail;
 	door.shared = mmap(NULL, DATA_OFFSET, PROT_READ | PROT_WRITE, MAP_SHARED, door.fd, 0);
