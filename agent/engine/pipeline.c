@@ -32,6 +32,8 @@ static int count(void *ctx, const struct tl_hdr *ev)
 
 	if (ev->kind == TL_STEP)
 		p->n_steps++;
+	if (ev->kind == TL_REQ_END)
+		vllm__on_end(p->vllm, ((const struct tl_req_end *)ev)->req);
 	err = emit(&p->out, ev);
 	return err ? err : hops__on_engine(p->hops, ev);
 }

@@ -6,10 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-	MAX_PROCESSES = 1024,
-	MAX_SEQS = 1 << 18,	/* requests remembered: running, waiting, and ended without their HTTP side */
-};
+enum { MAX_PROCESSES = 1024 };
 static const uint64_t keep_ended_ns = 60000000000;	/* how long an ended one waits for it */
 
 void vllm_emit(struct vllm *v, const struct tl_hdr *ev)
@@ -42,9 +39,11 @@ struct vllm *vllm__new(const struct emit *out)
 	v->out = *out;
 	v->processes = map__new(sizeof(struct vprocess), MAX_PROCESSES);
 	v->sockets = map__new(sizeof(struct vsocket), VLLM_MAX_SOCKETS);
-	v->by_id = map__new(sizeof(uint32_t), MAX_SEQS);
-	v->by_http = map__new(sizeof(struct vhttp), MAX_SEQS);
-	if (!v->processes || !v->sockets || !v->by_id || !v->by_http) {
+	v->by_id = map__new(sizeof(uint32_t), VLLM_MAX_SEQS);
+	v->by_http = map__new(sizeof(struct vhttp), VLLM_MAX_SEQS);
+	v->names = map__new(sizeof(struct vname), VLLM_MAX_SEQS);
+	v->named = map__new(sizeof(uint64_t), VLLM_MAX_SEQS);
+	if (!v->processes || !v->sockets || !v->by_id || !v->by_http || !v->names || !v->named) {
 		vllm__free(v);
 		return NULL;
 	}
@@ -62,6 +61,8 @@ void vllm__free(struct vllm *v)
 	map__free(v->processes);
 	map__free(v->by_id);
 	map__free(v->by_http);
+	map__free(v->names);
+	map__free(v->named);
 	free(v->seqs);
 	free(v->free_slots);
 	free(v);
@@ -161,26 +162,13 @@ static void reclaim(struct vllm *v)
 	}
 }
 
-static void leave_siblings(struct vllm *v, const struct vseq *q)
-{
-	struct vhttp *h = map__get(v->by_http, q->http_hash);
-	uint32_t *at = h ? &h->first : NULL;
-
-	while (at && *at && *at != q->slot + 1)
-		at = &v->seqs[*at - 1].next_same_http;
-	if (at && *at)
-		*at = q->next_same_http;
-	if (h && !h->first)
-		map__del(v->by_http, q->http_hash);
-}
-
 void vllm_seq_forget(struct vllm *v, struct vseq *q)
 {
-	leave_siblings(v, q);
+	vllm_ids_leave(v, q);
 	map__del(v->by_id, q->id_hash);
 	q->used = false;
 	if (v->n_free == v->cap_free) {
-		uint32_t *p = vec_grow_(v->free_slots, &v->cap_free, v->n_free + 1, sizeof(*p), MAX_SEQS);
+		uint32_t *p = vec_grow_(v->free_slots, &v->cap_free, v->n_free + 1, sizeof(*p), VLLM_MAX_SEQS);
 
 		if (!p)
 			return;		/* the number is not used again: no harm */
@@ -189,34 +177,21 @@ void vllm_seq_forget(struct vllm *v, struct vseq *q)
 	v->free_slots[v->n_free++] = q->slot;
 }
 
-/* What goes by this id of HTTP. If there are too many, the oldest is forgotten: most are of requests
- * that never reached an engine. NULL: out of memory. */
-static struct vhttp *http_of(struct vllm *v, uint64_t http_hash)
-{
-	struct vhttp *h = map__put(v->by_http, http_hash, NULL);
-	uint64_t oldest;
-
-	if (h || !map__is_full(v->by_http) || !map__oldest(v->by_http, &oldest))
-		return h;
-	map__del(v->by_http, oldest);
-	return map__put(v->by_http, http_hash, NULL);
-}
-
 /* A number for a sequence: one that was given back, or a new one. -1: none. */
 static int64_t new_slot(struct vllm *v)
 {
 	struct vseq *p;
 
-	if (!v->n_free && v->n_seqs && (v->n_seqs % 1024 == 0 || v->n_seqs == MAX_SEQS))
+	if (!v->n_free && v->n_seqs && (v->n_seqs % 1024 == 0 || v->n_seqs == VLLM_MAX_SEQS))
 		reclaim(v);
 	if (v->n_free)
 		return v->free_slots[--v->n_free];
-	if (v->n_seqs == MAX_SEQS) {
+	if (v->n_seqs == VLLM_MAX_SEQS) {
 		v->counts.refused++;
 		return -1;
 	}
 	if (v->n_seqs == v->cap_seqs) {
-		p = vec_grow_(v->seqs, &v->cap_seqs, v->n_seqs + 1, sizeof(*p), MAX_SEQS);
+		p = vec_grow_(v->seqs, &v->cap_seqs, v->n_seqs + 1, sizeof(*p), VLLM_MAX_SEQS);
 		if (!p) {
 			v->err = -ENOMEM;
 			return -1;
@@ -228,30 +203,23 @@ static int64_t new_slot(struct vllm *v)
 
 struct vseq *vllm_seq_new(struct vllm *v, struct vllm_id id, uint32_t engine)
 {
-	struct vllm_names names;
 	int64_t slot = new_slot(v);
-	struct vhttp *h;
 	struct vseq *q;
 	uint32_t *at;
 
 	if (slot < 0)
 		return NULL;
-	vllm_msg_names(id, &names);
 	q = &v->seqs[slot];
 	*q = (struct vseq){ .id_hash = vllm_hash(engine, id.p, id.len), .slot = slot, .used = true, .prompt = -1,
-			    .cached = -1, .max_out = -1, .engine = engine,
-			    .http_hash = vllm_hash(v->engines[engine].scope, names.http.p, names.http.len) };
+			    .cached = -1, .max_out = -1, .engine = engine };
 	at = map__put(v->by_id, q->id_hash, NULL);
-	h = http_of(v, q->http_hash);
-	if (!at || !h) {
+	if (!at || vllm_ids_enter(v, q, id)) {
 		map__del(v->by_id, q->id_hash);
 		q->used = false;
 		v->err = -ENOMEM;
 		return NULL;
 	}
 	*at = slot;
-	q->next_same_http = h->first;
-	h->first = slot + 1;
 	return q;
 }
 
@@ -262,49 +230,6 @@ struct vseq *vllm_seq_find(struct vllm *v, struct vllm_id id, uint32_t engine)
 	return at && v->seqs[*at].used ? &v->seqs[*at] : NULL;
 }
 
-void vllm_link(struct vllm *v, struct vseq *q, uint32_t req)
-{
-	struct tl_seq_link ev = {
-		.hdr = { sizeof(ev), TL_SEQ_LINK, 0, v->engines[q->engine].tgid, 0, v->now_ns },
-		.req = req, .slot = q->slot, .task = -1, .method = TL_LINK_ID,
-	};
-
-	if (q->linked)
-		return;
-	q->linked = true;
-	vllm_emit(v, &ev.hdr);
-}
-
-int vllm__on_id(struct vllm *v, uint64_t now_ns, uint32_t tgid, uint32_t req, const char *id, bool answered)
-{
-	/* An X-Request-Id becomes the base of the id, behind the prefix of the API (engines.md 2.7). */
-	static const char *const prefixes[] = { "", "chatcmpl-", "cmpl-", "resp_", "msg_" };
-	const struct vprocess *p = map__get(v->processes, tgid);
-	uint32_t scope = p ? p->scope : 0;
-	char name[96];
-	struct vhttp *h;
-
-	v->err = 0;
-	v->now_ns = now_ns;
-	for (size_t i = 0; i < (answered ? 1 : ARRAY_SIZE(prefixes)); i++) {
-		int n = snprintf(name, sizeof(name), "%s%s", prefixes[i], id);
-
-		h = map__get(v->by_http, vllm_hash(scope, name, n));
-		if (!h) {
-			/* The request is on its way to the engine. */
-			if (i != (answered ? 0 : 1) && i != 2)
-				continue;
-			h = http_of(v, vllm_hash(scope, name, n));
-			if (!h)
-				return -ENOMEM;
-		}
-		h->req = req;
-		for (uint32_t s = h->first; s; s = v->seqs[s - 1].next_same_http)
-			vllm_link(v, &v->seqs[s - 1], req);
-	}
-	return v->err;
-}
-
 /* ---- messages ---- */
 
 static void on_add(struct vllm *v, struct vengine *g, const struct vllm_add *a)
@@ -313,14 +238,12 @@ static void on_add(struct vllm *v, struct vengine *g, const struct vllm_add *a)
 		.hdr = { sizeof(ev), TL_SEQ_BEGIN, 0, g->tgid, 0, v->now_ns }, .kept = -1,
 	};
 	struct vseq *q = vllm_seq_find(v, a->id, g - v->engines);
-	struct vhttp *h;
 	uint32_t req = 0;
 
 	if (q && q->state != VSEQ_DONE)
 		return;		/* sent again */
 	if (q) {	/* up to 0.14 a client that names its requests alike does so here, too */
-		h = map__get(v->by_http, q->http_hash);
-		req = h ? h->req : 0;
+		req = vllm_ids_request(v, q);
 		vllm_seq_forget(v, q);
 	}
 	q = vllm_seq_new(v, a->id, g - v->engines);
@@ -335,11 +258,7 @@ static void on_add(struct vllm *v, struct vengine *g, const struct vllm_add *a)
 	q->arrived_ns = v->now_ns;
 	ev.slot = q->slot;
 	vllm_emit(v, &ev.hdr);
-	h = map__get(v->by_http, q->http_hash);
-	if (h && req)
-		h->req = req;
-	if (h && h->req)
-		vllm_link(v, q, h->req);
+	vllm_ids_link(v, q, req);
 }
 
 static void on_abort(struct vllm *v, const struct zmtp_frame *body)

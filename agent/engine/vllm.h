@@ -27,6 +27,8 @@ int vllm__feed(struct vllm *v, const struct tl_hdr *ev);
 int vllm__lost(struct vllm *v);
 /* A request of process tgid goes by this id (struct wire_opts). */
 int vllm__on_id(struct vllm *v, uint64_t now_ns, uint32_t tgid, uint32_t req, const char *id, bool answered);
+/* It has ended: its id may be another's. */
+void vllm__on_end(struct vllm *v, uint32_t req);
 /* A TCP socket, by inode, on which vLLM's messages were found: to be captured whole. Each is told once. */
 bool vllm__next_wire(struct vllm *v, uint64_t *ret_sock);
 int vllm__end(struct vllm *v);	/* says the steps that are still held */

@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 enum {
+	VLLM_MAX_SEQS = 1 << 18, /* requests remembered: running, waiting, and ended without their HTTP side */
 	MAX_ROWS = 4096,	/* of one step */
 	MAX_HELD = 2048,	/* messages that wait for others of their step */
 	VLLM_DEFAULT_MAX_TOKENS = 16,	/* what is not on the wire: defaults are left out */
@@ -41,6 +42,12 @@ struct vsocket {
 struct vhttp {
 	uint32_t req;		/* request that goes by this id, 0: not yet seen */
 	uint32_t first;		/* slot + 1 of a sequence of it, 0: none yet */
+};
+
+/* What a client calls its requests. */
+struct vname {
+	uint32_t n_open;	/* requests of that name that are under way */
+	bool shared;		/* by several at once: which is meant by it is not known until all have ended */
 };
 
 /* The engine's own account of a preemption, which comes with the next output. */
@@ -89,6 +96,8 @@ struct vllm {
 	size_t n_found;
 	struct map *by_id;	/* hash of the engine's id -> slot */
 	struct map *by_http;	/* hash of the id that HTTP shows -> struct vhttp */
+	struct map *names;	/* hash of an X-Request-Id -> struct vname */
+	struct map *named;	/* request -> that hash */
 	struct vengine *engines;
 	size_t n_engines, cap_engines;
 	struct vseq *seqs;	/* by slot */
@@ -113,7 +122,13 @@ struct vseq *vllm_seq_new(struct vllm *v, struct vllm_id id, uint32_t engine);
 struct vseq *vllm_seq_find(struct vllm *v, struct vllm_id id, uint32_t engine);
 void vllm_seq_end(struct vllm *v, struct vengine *g, struct vseq *q, uint64_t ns);
 void vllm_seq_forget(struct vllm *v, struct vseq *q);
-void vllm_link(struct vllm *v, struct vseq *q, uint32_t req);
+
+/* vllm_ids.c: which request of HTTP's a sequence is of. A new one is entered by its id (0 or -ENOMEM), linked if its
+ * request is known (`req`: it is this one, 0: see by its id), and leaves. */
+int vllm_ids_enter(struct vllm *v, struct vseq *q, struct vllm_id id);
+void vllm_ids_link(struct vllm *v, struct vseq *q, uint32_t req);
+uint32_t vllm_ids_request(const struct vllm *v, const struct vseq *q);	/* 0: not known */
+void vllm_ids_leave(struct vllm *v, const struct vseq *q);
 
 /* vllm_wire.c: bytes and frames of a wire; each message goes to vllm_message(). */
 void vllm_net(struct vllm *v, const struct tl_raw_net *e);

@@ -42,7 +42,7 @@ struct vseq {
 	uint8_t state;		/* enum vseq_state */
 	uint8_t fresh;		/* enum vseq_fresh, 0: runs already */
 	bool used;
-	bool linked;
+	bool linked;		/* to its request, or never to be by its id */
 	bool guess;		/* something of its prefill was not seen */
 	bool in_flight;		/* has ended, but one more step has it */
 	bool given_up;		/* nobody else counts it any more: its end was not seen */

@@ -106,7 +106,6 @@ static struct vseq *join_late(struct vllm *v, struct vengine *g, const struct vl
 		.hdr = { sizeof(ev), TL_SEQ_BEGIN, TL_F_JOINED, g->tgid, 0, v->now_ns }, .kept = -1,
 	};
 	struct vseq *q = vllm_seq_new(v, r->id, g - v->engines);
-	const struct vhttp *h;
 	int err;
 
 	if (!q)
@@ -125,9 +124,7 @@ static struct vseq *join_late(struct vllm *v, struct vengine *g, const struct vl
 	}
 	if (err)
 		v->err = err;
-	h = map__get(v->by_http, q->http_hash);
-	if (h && h->req)
-		vllm_link(v, q, h->req);
+	vllm_ids_link(v, q, 0);
 	return q;
 }
 

@@ -236,7 +236,10 @@ static void one(struct run *r)
 		break;
 	case 4:
 		snprintf(id, sizeof(id), "%u", take(&r->in) % MAX_IDS / 2);
-		assert(!vllm__on_id(r->v, r->now, API, 1 + take(&r->in), id, false));
+		assert(!vllm__on_id(r->v, r->now, API, 1 + take(&r->in), id, op & 16));
+		break;
+	case 7:
+		vllm__on_end(r->v, 1 + take(&r->in));
 		break;
 	case 5:
 		r->now += 10000000ull * take(&r->in);

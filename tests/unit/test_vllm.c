@@ -77,9 +77,44 @@ static void test_ids__children_and_prompts_of_one_request(void **state)
 	assert_int_equal(vllm__on_id(f->v, f->now, API, 9, "resp_77", true), 0);
 	SAID(f, "link r9 5 of 20\nlink r9 4 of 20\n");
 	/* the same X-Request-Id once more: the newer request's */
+	vllm__on_end(f->v, 7);
 	assert_int_equal(vllm__on_id(f->v, f->now, API, 10, "mine", false), 0);
 	add(f, "chatcmpl-mine-0b0b0b0b", 20);
 	SAID(f, "begin 6\nlink r10 6 of 20\n");
+}
+
+/* A gateway that tries again too soon, a script that names all of its requests alike. */
+static void test_request__one_name_of_several_at_once_tells_nothing(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 1, "same", false), 0);
+	add(f, "chatcmpl-same-0a0a0a0a", 20);
+	SAID(f, "begin 0\nlink r1 0 of 20\n");		/* was alone then */
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 2, "same", false), 0);
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 3, "same", false), 0);
+	add(f, "chatcmpl-same-0b0b0b0b", 20);
+	add(f, "0_resp_same-0c0c0c0c", 20);
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 2, "chatcmpl-same", true), 0);
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 3, "resp_same", true), 0);
+	SAID(f, "begin 1\nbegin 2\n");
+	/* one is left, but which? */
+	vllm__on_end(f->v, 1);
+	vllm__on_end(f->v, 3);
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 4, "same", false), 0);
+	add(f, "cmpl-same-0-0d0d0d0d", 20);
+	SAID(f, "begin 3\n");
+	vllm__on_end(f->v, 2);
+	vllm__on_end(f->v, 4);
+	/* all have ended: the next one is alone, and gets nothing of theirs */
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 5, "same", false), 0);
+	add(f, "chatcmpl-same-0e0e0e0e", 20);
+	SAID(f, "begin 4\nlink r5 4 of 20\n");
+	/* a name of its own, and an end that was told before */
+	vllm__on_end(f->v, 2);
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 6, "other", false), 0);
+	add(f, "chatcmpl-other-0f0f0f0f", 20);
+	SAID(f, "begin 5\nlink r6 5 of 20\n");
 }
 
 static void test_add__seen_twice_is_one(void **state)
@@ -273,7 +308,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(request__from_add_to_end), T(request__step_begins_when_it_was_scheduled),
 		T(stats__of_no_step_are_those_of_the_next),
-		T(ids__children_and_prompts_of_one_request), T(add__seen_twice_is_one), T(add__cut),
+		T(ids__children_and_prompts_of_one_request),
+		T(request__one_name_of_several_at_once_tells_nothing), T(add__seen_twice_is_one), T(add__cut),
 		T(abort__ends_with_the_step), T(preempt__told_with_the_next_output),
 		T(preempt__several_and_the_last_word), T(late__rows_of_strangers),
 		T(cut__message_is_no_preemption), T(lost__streams_are_joined_anew),

@@ -153,6 +153,7 @@ static void test_ids__used_again(void **state)
 	add(f, "chatcmpl-x", 20);	/* while it runs nobody else can have it */
 	step(f, "chatcmpl-x!", stats(0, 0, 1, 0, 0));
 	SAID(f, "begin 0\nlink r1 0 of 20\nstep 0:p20 @1000-1010\nend 0\n");
+	vllm__on_end(f->v, 1);
 	assert_int_equal(vllm__on_id(f->v, f->now, API, 2, "x", false), 0);
 	add(f, "chatcmpl-x", 30);
 	step(f, "chatcmpl-x!", stats(0, 0, 1, 0, 0));
