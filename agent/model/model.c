@@ -144,10 +144,12 @@ static int on_proc(struct model *m, const struct tl_proc *ev)
 {
 	const uint32_t *at = map__get(m->engine_of, ev->hdr.tgid);
 
-	if (at && ev->what == TL_PROC_EXIT)
+	if (at && ev->what == TL_PROC_EXIT) {
 		m->engines[*at].exit_ns = ev->hdr.ts_ns;
-	else if (at && ev->what == TL_PROC_IO_URING)
+		m->engines[*at].exit_code = ev->exit_code;
+	} else if (at && ev->what == TL_PROC_IO_URING) {
 		m->engines[*at].io_uring = true;
+	}
 	if (ev->what == TL_PROC_FORK)
 		return gpu_log_fork(&m->gpu_log, ev->hdr.tgid, ev->parent);
 	return 0;

@@ -196,6 +196,7 @@ _Static_assert(UINT16_MAX / sizeof(struct tl_member) < 1 << 12, "members of an e
 struct rec_engine {
 	struct tl_engine e;
 	uint64_t exit_ns;	/* 0: still there */
+	uint32_t exit_code;	/* as wait(2) reports it */
 	bool io_uring;
 };
 

@@ -2,6 +2,8 @@
 /* Sentences that several outputs share. Each one is printed only when its case is there. */
 #include "sink/notes_priv.h"
 
+#include "engine/recognise.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -224,6 +226,24 @@ static bool has_requests(const struct model_view *v, uint32_t engine)
 	return false;
 }
 
+/* Which of a server's processes, and whether it chose to. */
+static void note_exit(const struct model_view *v, const struct rec_engine *e, const struct say *to)
+{
+	int signal = e->exit_code & 0x7f, status = e->exit_code >> 8 & 0xff;
+	const char *name = signal ? sigabbrev_np(signal) : NULL;
+	char who[64] = "", how[48] = "";
+
+	if (e->e.role[0])
+		snprintf(who, sizeof(who), " (%s %s)", engine_kind_name(e->e.engine), e->e.role);
+	if (name)
+		snprintf(how, sizeof(how), ", killed by SIG%s", name);
+	else if (signal)
+		snprintf(how, sizeof(how), ", killed by signal %d", signal);
+	else if (status)
+		snprintf(how, sizeof(how), " with status %d", status);
+	say(to, "pid %u%s exited at %.1f ms%s", e->e.hdr.tgid, who, ms_since(v, e->exit_ns), how);
+}
+
 static void note_capture(const struct model_view *v, const struct say *to)
 {
 	if (!v->stop)
@@ -236,7 +256,7 @@ static void note_capture(const struct model_view *v, const struct say *to)
 		const struct rec_engine *e = &v->engines[i];
 
 		if (e->exit_ns)
-			say(to, "pid %u exited at %.1f ms", e->e.hdr.tgid, ms_since(v, e->exit_ns));
+			note_exit(v, e, to);
 		/* libuv sets one up for files: then its requests are seen */
 		if (e->io_uring && !has_requests(v, i))
 			say(to, "pid %u uses io_uring: traffic on its sockets may be unseen",

@@ -51,6 +51,25 @@ static const char *notes(struct world *w)
 	return w->notes;
 }
 
+static void test_exit__says_who_and_how(void **state)
+{
+	struct world *w = *state;
+	struct rec_engine *e = w->f->engines;
+
+	assert_null(strstr(notes(w), "exited"));
+	e->exit_ns = fake_ns(3000);
+	assert_non_null(strstr(notes(w), "pid 4242 (llama.cpp server) exited at 3000.0 ms\n"));
+	e->exit_code = 9;
+	assert_non_null(strstr(notes(w), " exited at 3000.0 ms, killed by SIGKILL\n"));
+	e->exit_code = 0x80 | 11;	/* with a core file */
+	assert_non_null(strstr(notes(w), " exited at 3000.0 ms, killed by SIGSEGV\n"));
+	e->exit_code = 100;
+	assert_non_null(strstr(notes(w), ", killed by signal 100\n"));
+	e->exit_code = 3 << 8;
+	e->e.role[0] = '\0';
+	assert_non_null(strstr(notes(w), "pid 4242 exited at 3000.0 ms with status 3\n"));
+}
+
 static void health(struct world *w, uint16_t trouble, uint64_t records)
 {
 	struct tl_gpu_health h = {
@@ -145,6 +164,7 @@ static void test_notes__the_last_step_of_a_capture_is_no_hang(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
+		TEST(test_exit__says_who_and_how),
 		TEST(test_notes__trouble_with_records),
 		TEST(test_notes__no_trouble_is_no_note),
 		TEST(test_notes__bound_by_communication),
