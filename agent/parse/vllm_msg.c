@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages to vLLM's engine: requests and their ids. */
+#include "base/util.h"
 #include "parse/vllm_msg.h"
 #include "parse/vllm_priv.h"
 
 #include <errno.h>
+#include <string.h>
 
 /* ---- ids ---- */
 
@@ -67,11 +69,30 @@ static struct vllm_id without_prompt(struct vllm_id id, int32_t *ret_prompt)
 	return id;
 }
 
+/* Beam search asks for each token of each beam anew, by "ID-", 16 hex digits (older releases: 32) of that round, and
+ * "-beam-" with the beam's number. */
+static struct vllm_id without_beam(struct vllm_id id)
+{
+	static const char word[] = "-beam-";
+	static const size_t rounds[] = { 16, 32 };
+	size_t len = id.len, n_word = sizeof(word) - 1;
+
+	while (len && id.p[len - 1] >= '0' && id.p[len - 1] <= '9')
+		len--;
+	if (len == id.len || len < n_word || memcmp(id.p + len - n_word, word, n_word))
+		return id;
+	len -= n_word;
+	for (size_t i = 0; i < ARRAY_SIZE(rounds); i++)
+		if (len > rounds[i] + 1 && id.p[len - rounds[i] - 1] == '-' && is_hex(id.p + len - rounds[i], rounds[i]))
+			return (struct vllm_id){ id.p, len - rounds[i] - 1 };
+	return id;
+}
+
 void vllm_msg_names(struct vllm_id id, struct vllm_names *ret)
 {
 	ret->sequence = without_child(id, &ret->child);
 	ret->external = without_suffix(ret->sequence);
-	ret->http = without_prompt(ret->external, &ret->prompt);
+	ret->http = without_prompt(without_beam(ret->external), &ret->prompt);
 }
 
 static bool same(struct vllm_id a, struct vllm_id b)
