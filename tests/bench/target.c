@@ -7,10 +7,12 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <link.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -19,7 +21,7 @@
 #include "../sim/fault.h"
 #include "../sim/in_target.h"
 
-enum { ROUNDS = 31, LAUNCHES = 10000, GRAPHS = 250 };
+enum { ROUNDS = 31, SLICES = 11, LAUNCHES = 11000, GRAPHS = 550, KERNEL_NS = 100 };
 
 static char path[4][512];
 static struct load load;
@@ -37,9 +39,12 @@ static struct {
 /* Kernels, copies, memsets, CUPTI's overhead; cuLaunchKernel, cuGraphLaunch, cuMemcpyDtoHAsync. */
 static const uint32_t kinds[] = { 10, 1, 2, 17 };
 static const uint32_t calls[] = { 307, 514, 279 };
-/* As much memory as ours takes turns with: records are written to what no cache holds. */
-enum { N_WASTE = 64, WASTE_BYTES = 256 << 10 };
-static uint8_t waste[N_WASTE][WASTE_BYTES] __attribute__((aligned(4096)));
+/* As much memory as ours, as new, in the same order, and not used again for as long as it takes
+ * until somebody would have read it: how much of it is in caches is a good part of what a launch
+ * costs here. */
+enum { N_WASTE = 64, WASTE_BYTES = 256 << 10, READ_AFTER_NS = 2000000 };
+static uint8_t (*waste)[WASTE_BYTES];
+static uint64_t waste_done_ns[N_WASTE];		/* UINT64_MAX: CUPTI has it */
 static void *subscriber;
 
 static void on_call(void *ctx, uint32_t domain, uint32_t cbid, const void *data)
@@ -49,21 +54,31 @@ static void on_call(void *ctx, uint32_t domain, uint32_t cbid, const void *data)
 
 static void on_request(uint8_t **buf, size_t *size, size_t *max_records)
 {
-	static uint32_t n;
+	uint64_t now = sim_now();
+	int i = 0;
 
-	*buf = waste[n++ % N_WASTE];
+	while (i < N_WASTE - 1 &&
+	       __atomic_load_n(&waste_done_ns[i], __ATOMIC_ACQUIRE) > now - READ_AFTER_NS)
+		i++;
+	waste_done_ns[i] = UINT64_MAX;
+	*buf = waste[i];
 	*size = WASTE_BYTES;
 	*max_records = 0;
 }
 
 static void on_complete(void *context, uint32_t stream, uint8_t *buf, size_t size, size_t valid)
 {
-	(void)context, (void)stream, (void)buf, (void)size, (void)valid;
+	(void)context, (void)stream, (void)size, (void)valid;
+	__atomic_store_n(&waste_done_ns[(buf - waste[0]) / WASTE_BYTES], sim_now(),
+			 __ATOMIC_RELEASE);
 }
 
 static void waster_begin(void)
 {
-	if (cupti.subscribe(&subscriber, on_call, NULL))
+	waste = mmap(NULL, N_WASTE * (size_t)WASTE_BYTES, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	memset(waste_done_ns, 0, sizeof(waste_done_ns));
+	if (waste == MAP_FAILED || cupti.subscribe(&subscriber, on_call, NULL))
 		exit(1);
 	cupti.buffers(on_request, on_complete);
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
@@ -78,6 +93,7 @@ static void waster_end(void)
 		cupti.disable(kinds[i]);
 	cupti.flush(1);
 	cupti.unsubscribe(subscriber);
+	munmap(waste, N_WASTE * (size_t)WASTE_BYTES);
 }
 
 static void load_cupti(void)
@@ -101,6 +117,23 @@ static void load_cupti(void)
 }
 
 /* ---- measuring ---- */
+
+/* The thread that launches has a CPU of its own, where there are two: others start on the other. */
+static void use_cpu(int nth)
+{
+	static cpu_set_t all;
+	cpu_set_t one;
+
+	if (!CPU_COUNT(&all) && sched_getaffinity(0, sizeof(all), &all))
+		return;
+	CPU_ZERO(&one);
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+		if (CPU_ISSET(cpu, &all) && !nth--)
+			CPU_SET(cpu, &one);
+	if (CPU_COUNT(&one))
+		sched_setaffinity(0, sizeof(one), &one);
+}
+
 enum who { NOBODY, WASTER, OURS, N_WHO };
 static double launch_ns[N_WHO][ROUNDS], graph_ns[N_WHO][ROUNDS], record_ns[ROUNDS],
 	callback_ns[ROUNDS], elsewhere_ns[N_WHO][ROUNDS];
@@ -111,21 +144,60 @@ static uint64_t cpu_ns(void)
 	return sim_clock(CLOCK_THREAD_CPUTIME_ID);
 }
 
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static double median(const double *v, int n)
+{
+	double sorted[ROUNDS > SLICES ? ROUNDS : SLICES];
+
+	memcpy(sorted, v, n * sizeof(*v));
+	qsort(sorted, n, sizeof(*v), by_value);
+	return sorted[n / 2];
+}
+
+static void launch_kernels(int n)
+{
+	static uint64_t kernel = KERNEL_NS;
+	void *args[2] = { &kernel, NULL };
+
+	for (int i = 0; i < n; i++)
+		cuda.launch(load.kernels[i % EAGER], 1, 1, 1, 32, 1, 1, 0, load.stream, args, NULL);
+}
+
+static void launch_graphs(int n)
+{
+	for (int i = 0; i < n; i++)
+		cuda.graph_launch(load.exec, load.stream);
+}
+
+/* Of the slice in the middle, each long enough for some changes of buffers and pages: what else
+ * this machine does hits some. Then CUPTI gives its buffers back and our thread reads them, which
+ * on a CPU that shares its core would slow down what is measured next. */
+enum { SETTLE_NS = 30000000 };
+static double time_slices(void (*launch)(int), int n)
+{
+	double ns[SLICES];
+
+	for (int i = 0; i < SLICES; i++) {
+		uint64_t begin = cpu_ns();
+
+		launch(n / SLICES);
+		ns[i] = (double)(cpu_ns() - begin) / (n / SLICES);
+	}
+	cuda.stream_synchronize(load.stream);
+	sim_sleep_until(sim_now() + SETTLE_NS);
+	return median(ns, SLICES);
+}
+
 static void launch_all(enum who who, int round)
 {
-	static uint64_t kernel = 100;
-	void *args[2] = { &kernel, NULL };
-	uint64_t begin = cpu_ns();
-
-	for (int i = 0; i < LAUNCHES; i++)
-		cuda.launch(load.kernels[i % EAGER], 1, 1, 1, 32, 1, 1, 0, load.stream, args, NULL);
-	launch_ns[who][round] = (double)(cpu_ns() - begin) / LAUNCHES;
-	cuda.stream_synchronize(load.stream);
-	begin = cpu_ns();
-	for (int i = 0; i < GRAPHS; i++)
-		cuda.graph_launch(load.exec, load.stream);
-	graph_ns[who][round] = (double)(cpu_ns() - begin) / GRAPHS;
-	cuda.stream_synchronize(load.stream);
+	launch_ns[who][round] = time_slices(launch_kernels, LAUNCHES);
+	graph_ns[who][round] = time_slices(launch_graphs, GRAPHS);
 }
 
 /* The second time counts: memory that is new costs more than all that is done with it. */
@@ -133,16 +205,23 @@ static void measure(enum who who, int round)
 {
 	uint64_t process_ns, thread_ns;
 
+	use_cpu(1);
 	launch_all(who, round);
-	sim_sleep_until(sim_now() + 30000000);
 	process_ns = sim_clock(CLOCK_PROCESS_CPUTIME_ID), thread_ns = cpu_ns();
 	launch_all(who, round);
 	if (who == WASTER)
 		cupti.flush(0);
-	sim_sleep_until(sim_now() + 30000000);	/* CUPTI has given the buffers back */
 	process_ns = sim_clock(CLOCK_PROCESS_CPUTIME_ID) - process_ns;
 	elsewhere_ns[who][round] = (double)(process_ns - (cpu_ns() - thread_ns)) /
 				   (LAUNCHES + GRAPHS * GRAPH_NODES);
+	use_cpu(0);
+}
+
+static void measure_client(int round)
+{
+	waster_begin();
+	measure(WASTER, round);
+	waster_end();
 }
 
 static void measure_ours(int round)
@@ -169,17 +248,26 @@ static void measure_ours(int round)
 	agent__close(&a);
 }
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
+/* What ours costs more than the client, round by round: what changes between rounds is in both. */
+struct more { double median, low, high; };	/* low, high: the quarters of the rounds beyond */
 
-	return x < y ? -1 : x > y;
+static struct more more_than_client(double v[N_WHO][ROUNDS])
+{
+	double d[ROUNDS];
+
+	for (int i = 0; i < ROUNDS; i++)
+		d[i] = v[OURS][i] - v[WASTER][i];
+	qsort(d, ROUNDS, sizeof(*d), by_value);
+	return (struct more){ d[ROUNDS / 2], d[ROUNDS / 4], d[ROUNDS * 3 / 4] };
 }
 
-static double median(double *v)
+static void print_row(const char *what, double v[N_WHO][ROUNDS], const char *target)
 {
-	qsort(v, ROUNDS, sizeof(*v), by_value);
-	return v[ROUNDS / 2];
+	struct more m = more_than_client(v);
+
+	printf("%-30s %8.0f %8.0f %8.0f %9.0f (%.0f to %.0f)   <= %s\n", what,
+	       median(v[NOBODY], ROUNDS), median(v[WASTER], ROUNDS), median(v[OURS], ROUNDS),
+	       m.median, m.low, m.high, target);
 }
 
 /* ---- the peer ---- */
@@ -275,20 +363,20 @@ static void peer__round(struct peer *p, int round)
 		p->ns[i][round] = got[i];
 }
 
-static void print_peers(const double *launch, const double *graph)
+static void print_peers(void)
 {
 	static const char *const whats[] = { "ns per cuLaunchKernel", "ns per cuGraphLaunch",
 					     "ns per record, other threads" };
-	const double client[] = { launch[WASTER], graph[WASTER], median(elsewhere_ns[WASTER]) };
-	const double ours[] = { launch[OURS], graph[OURS], median(elsewhere_ns[OURS]) };
+	double(*const all[])[ROUNDS] = { launch_ns, graph_ns, elsewhere_ns };
 
 	printf("\n                                     ours - client   parcagpu - client:\n%50s", "");
 	for (int i = 0; i < N_WAYS; i++)
 		printf("%16s", ways[i].says);
 	for (int what = 0; what < 3; what++) {
-		printf("\n%-35s %14.0f", whats[what], ours[what] - client[what]);
+		printf("\n%-35s %14.0f", whats[what], more_than_client(all[what]).median);
 		for (int i = 0; i < N_WAYS; i++)
-			printf("%16.0f", median(peers[i].ns[what]) - client[what]);
+			printf("%16.0f", median(peers[i].ns[what], ROUNDS) -
+						 median(all[what][WASTER], ROUNDS));
 	}
 	printf("\n");
 }
@@ -303,6 +391,7 @@ static void load_all(void)
 		snprintf(path[i], sizeof(path[i]), "%s/%s", build, names[i]);
 	target_load_cuda(path[0], path[1]);
 	load_cupti();
+	load_kernel_ns = KERNEL_NS;
 	load__open(&load);
 }
 
@@ -335,7 +424,6 @@ int main(int argc, char **argv)
 {
 	const char *parcagpu = getenv("PARCAGPU");
 	char dir[] = "/tmp/tokenlag-bench.XXXXXX";
-	double launch[N_WHO], graph[N_WHO];
 	void *s;
 
 	load_all();
@@ -346,36 +434,27 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	if (parcagpu)
 		start_peers(dir);
+	use_cpu(0);
 	for (int round = 0; round < ROUNDS; round++) {
 		measure(NOBODY, round);
-		waster_begin();
-		measure(WASTER, round);
-		waster_end();
-		measure_ours(round);
+		for (int i = 0; i < 2; i++)	/* who is first takes turns */
+			(i ^ (round & 1) ? measure_ours : measure_client)(round);
 		for (int i = 0; parcagpu && i < N_WAYS; i++)
 			peer__round(&peers[i], round);
 	}
-	for (int who = 0; who < N_WHO; who++) {
-		launch[who] = median(launch_ns[who]);
-		graph[who] = median(graph_ns[who]);
-	}
-	printf("simulated, medians of %d rounds      nobody  a client that      ours   ours - "
-	       "client   target\n"
-	       "                                     attached  does nothing\n",
-	       ROUNDS);
-	printf("ns per cuLaunchKernel                %8.0f %14.0f %9.0f %15.0f   <= 300\n",
-	       launch[NOBODY], launch[WASTER], launch[OURS], launch[OURS] - launch[WASTER]);
-	printf("ns per cuGraphLaunch of %d kernels %10.0f %14.0f %9.0f %15.0f   <= 300\n",
-	       GRAPH_NODES, graph[NOBODY], graph[WASTER], graph[OURS], graph[OURS] - graph[WASTER]);
-	printf("ns per launch, as the library says itself (EXIT only)   %.0f\n",
-	       median(callback_ns));
-	printf("ns per record, on the library's own thread              %.0f   <= 150\n",
-	       median(record_ns));
+	printf("simulated, medians of %d rounds  nobody a client     ours  ours - client in a round"
+	       "   target\n                                        that does    "
+	       "      (middle half of the rounds)\n", ROUNDS);
+	print_row("ns per cuLaunchKernel", launch_ns, "300");
+	print_row("ns per cuGraphLaunch", graph_ns, "300");
+	print_row("ns per record, other threads", elsewhere_ns, "150");
+	printf("as the library says itself: %.0f ns per launch (EXIT only), %.0f ns per record\n",
+	       median(callback_ns, ROUNDS), median(record_ns, ROUNDS));
 	if (!parcagpu) {
 		printf("(PARCAGPU=PATH of its library: the same for parcagpu)\n");
 		return 0;
 	}
-	print_peers(launch, graph);
+	print_peers();
 	end_peers(dir);
 	return 0;
 }
