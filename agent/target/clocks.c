@@ -4,12 +4,13 @@
 #include "clocks.h"
 
 enum { MAX_DRIFT_PPM = 500, SLACK_NS = 2000 };
+#define MAX_PIECE_NS 10000000000ull
 
 void clocks__reset(struct clocks *c)
 {
 	c->n = 0;
 	c->n_epochs = 0;
-	c->hint = 0;
+	c->piece.width = 0;
 }
 
 static const struct clock_pair *pair(const struct clocks *c, uint64_t i)
@@ -30,6 +31,8 @@ bool clocks__add(struct clocks *c, const struct clock_pair *p)
 
 		stepped = (uint64_t)(off < 0 ? -off : off) > allowed;
 	}
+	if (stepped)
+		c->piece.width = 0;
 	if (!c->n || stepped)
 		c->first[c->n_epochs++ % MAX_EPOCHS] = c->n;
 	c->pairs[c->n++ % MAX_PAIRS] = *p;
@@ -42,14 +45,22 @@ static uint64_t from_pair(const struct clock_pair *p, uint64_t real_ns)
 	return p->mono_ns + (real_ns - p->real_ns);
 }
 
-static uint64_t between(const struct clock_pair *a, const struct clock_pair *b, uint64_t real_ns)
+/* b is behind a, in the same epoch. */
+static struct clock_piece between(const struct clock_pair *a, const struct clock_pair *b)
 {
-	uint64_t width = b->real_ns - a->real_ns, off = real_ns - a->real_ns;
+	uint64_t width = b->real_ns - a->real_ns;
+	struct clock_piece p = { a->real_ns, 0, a->mono_ns, 1ull << 32 };
 
-	if (!width || off > width || width > 10000000000ull)
-		return from_pair(a, real_ns);
-	return a->mono_ns +
-	       (uint64_t)((double)off * ((double)(b->mono_ns - a->mono_ns) / (double)width));
+	if (!width || width > MAX_PIECE_NS)
+		return p;
+	p.width = width;
+	p.mul = (unsigned __int128)(b->mono_ns - a->mono_ns) * (1ull << 32) / width;
+	return p;
+}
+
+static uint64_t in_piece(const struct clock_piece *p, uint64_t real_ns)
+{
+	return p->mono + (uint64_t)((unsigned __int128)(real_ns - p->begin) * p->mul >> 32);
 }
 
 /* Which pairs of epoch e (from 0 on, of those kept) are still there: [from, to). */
@@ -70,13 +81,13 @@ uint64_t clocks__map(struct clocks *c, uint64_t real_ns, bool *ret_guess)
 	uint64_t from = 0, to = 0, lo, hi;
 	uint64_t prev_from, prev_to;
 	const struct clock_pair *last;
+	struct clock_piece piece;
 
 	*ret_guess = false;
 	if (!c->n)
 		return 0;
-	if (c->n_epochs == 1 && c->hint + 1 < c->n && c->hint + MAX_PAIRS > c->n &&
-	    pair(c, c->hint)->real_ns <= real_ns && real_ns < pair(c, c->hint + 1)->real_ns)
-		return between(pair(c, c->hint), pair(c, c->hint + 1), real_ns);
+	if (real_ns - c->piece.begin < c->piece.width)
+		return in_piece(&c->piece, real_ns);
 	/* The newest epoch that had begun. A clock set back shows times twice: the later one is
 	 * taken. */
 	while (e-- > oldest) {
@@ -111,6 +122,8 @@ found:
 		else
 			hi = mid;
 	}
-	c->hint = lo;
-	return between(pair(c, lo), pair(c, hi), real_ns);
+	piece = between(pair(c, lo), pair(c, hi));
+	if (c->n_epochs == 1)
+		c->piece = piece;
+	return in_piece(&piece, real_ns);
 }

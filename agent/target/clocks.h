@@ -21,7 +21,9 @@ struct clocks {
 	struct clock_pair pairs[MAX_PAIRS];
 	uint32_t n_epochs;	/* steps so far, and one */
 	uint64_t first[MAX_EPOCHS];	/* pair of an epoch; the last MAX_EPOCHS are kept */
-	uint64_t hint;		/* the pair that was used last */
+	/* Between the two pairs that were used last, if no time there has two readings:
+	 * mono + (real - begin) x mul / 2^32. Records come in order: nearly all fall there. */
+	struct clock_piece { uint64_t begin, width /* 0: none */, mono, mul; } piece;
 };
 
 void clocks__reset(struct clocks *c);

@@ -10,6 +10,7 @@
 
 struct guard {
 	uint64_t deadline_ns;	/* of the call under way; 0: none, GUARD_FIRED: given up */
+	uint64_t wakes_ns;	/* when the watchdog looks by itself, UINT64_MAX: never */
 	uint32_t turn;		/* futex: something changed */
 	uint32_t stop;
 	const char *call;

@@ -100,11 +100,10 @@ static void tell(const struct call_row *row, const struct cupti_call *c, struct 
 		.call = row->call,
 	};
 	ring__put(&target.ring, &e);
-	ring_count(&target.ring.shared->n_launches, 1);
-	if (row->call == TL_CALL_GRAPH)
-		__atomic_fetch_add(&target.n_graphs, 1, __ATOMIC_RELAXED);
+	if (row->call == TL_CALL_GRAPH && !__atomic_load_n(&target.any_graphs, __ATOMIC_RELAXED))
+		__atomic_store_n(&target.any_graphs, 1, __ATOMIC_RELAXED);
 	if (row->call == TL_CALL_GRAPH || row->call == TL_CALL_KERNEL)
-		__atomic_fetch_add(&target.window.n_launches, 1, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&s->n_work, 1, __ATOMIC_RELAXED);
 	if (__atomic_fetch_add(&s->n_calls, 1, __ATOMIC_RELAXED) % SAMPLE_EVERY == 0)
 		ring_count(&target.ring.shared->callback_ns, (now_ns() - now) * SAMPLE_EVERY);
 }
@@ -125,11 +124,6 @@ static void on_call(uint32_t domain, uint32_t cbid, const struct cupti_call *c, 
 
 	if (domain - 1 > 1 || cbid >= MAX_CBID)
 		return;
-	if (c->site == CUPTI_ENTER) {
-		if (c->data)
-			*c->data = now_ns();
-		return;
-	}
 	if (__atomic_load_n(&target.detach_thread, __ATOMIC_RELAXED) == thread) {
 		detach();
 		return;
@@ -152,12 +146,18 @@ void launches__on_callback(void *ctx, uint32_t domain, uint32_t cbid, const void
 {
 	uint64_t thread = (uint64_t)pthread_self();
 	struct shard *s = &target.shards[(thread * 0x9e3779b97f4a7c15ull) >> 58];
+	const struct cupti_call *c = data;
 
 	(void)ctx;
+	if (domain != CUPTI_STATE && c->site == CUPTI_ENTER) {	/* nothing of ours is used */
+		if (c->data && !__atomic_load_n(&target.off, __ATOMIC_RELAXED))
+			*c->data = now_ns();
+		return;
+	}
 	__atomic_fetch_add(&s->n_inside, 1, __ATOMIC_SEQ_CST);
 	if (!__atomic_load_n(&target.off, __ATOMIC_SEQ_CST)) {
 		if (domain != CUPTI_STATE)
-			on_call(domain, cbid, data, s, thread);
+			on_call(domain, cbid, c, s, thread);
 		else if (cbid == CUPTI_FATAL_ERROR)
 			__atomic_store_n(&target.fatal, 1, __ATOMIC_RELEASE);
 	}
@@ -190,4 +190,18 @@ bool launches__drained(void)
 		if (__atomic_load_n(&target.shards[i].n_inside, __ATOMIC_SEQ_CST))
 			return false;
 	return true;
+}
+
+void launches__count(void)
+{
+	uint32_t n_calls = 0, n_work = 0;
+
+	for (int i = 0; i < N_SHARDS; i++) {
+		n_calls += __atomic_load_n(&target.shards[i].n_calls, __ATOMIC_RELAXED);
+		n_work += __atomic_load_n(&target.shards[i].n_work, __ATOMIC_RELAXED);
+	}
+	ring_count(&target.ring.shared->n_launches, n_calls - target.n_calls);
+	target.window.n_launches += n_work - target.n_work;
+	target.n_calls = n_calls;
+	target.n_work = n_work;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel names by address and by text. An address is a hint only: a module that is unloaded gives
- * its memory to the next one, so the text there is compared each time. */
+ * its memory to the next one, so the text there is compared, once in each turn. */
 #include <string.h>
 
 #include "names.h"
@@ -12,6 +12,11 @@ void names__reset(struct names *n)
 	memset(n->by_ptr, 0, sizeof(n->by_ptr));
 	memset(n->by_text, 0, sizeof(n->by_text));
 	n->n = 0;
+}
+
+void names__new_turn(struct names *n)
+{
+	n->turn++;
 }
 
 static bool same(const char *kept, const char *name)
@@ -47,11 +52,13 @@ uint32_t names__id(struct names *n, const char *name, bool *ret_new)
 	uint32_t at;
 
 	*ret_new = false;
-	if (s->id && s->ptr == name && same(n->text[s->id], name))
+	if (s->id && s->ptr == name && (s->turn == n->turn || same(n->text[s->id], name))) {
+		s->turn = n->turn;
 		return s->id;
+	}
 	for (at = hash_text(name) % NAME_SLOTS; n->by_text[at]; at = (at + 1) % NAME_SLOTS)
 		if (same(n->text[n->by_text[at]], name)) {
-			*s = (struct name_slot){ name, n->by_text[at] };
+			*s = (struct name_slot){ name, n->by_text[at], n->turn };
 			return s->id;
 		}
 	if (n->n == MAX_NAMES)
@@ -60,7 +67,7 @@ uint32_t names__id(struct names *n, const char *name, bool *ret_new)
 	strncpy(n->text[n->n], name, NAME_BYTES - 1);
 	n->text[n->n][NAME_BYTES - 1] = 0;
 	n->by_text[at] = n->n;
-	*s = (struct name_slot){ name, n->n };
+	*s = (struct name_slot){ name, n->n, n->turn };
 	*ret_new = true;
 	return n->n;
 }

@@ -9,16 +9,19 @@
 enum { MAX_NAMES = 8192, NAME_SLOTS = 2 * MAX_NAMES, NAME_BYTES = 128 };
 
 struct names {
-	uint32_t n;
+	uint32_t n, turn;
 	struct name_slot {
 		const char *ptr;
 		uint32_t id;	/* 0: free */
+		uint32_t turn;	/* in which the text at ptr was compared last */
 	} by_ptr[NAME_SLOTS];
 	uint32_t by_text[NAME_SLOTS];	/* id, 0: free */
 	char text[MAX_NAMES + 1][NAME_BYTES];	/* of id */
 };
 
 void names__reset(struct names *n);
+/* What is at an address may be another text by now: each is compared once again. */
+void names__new_turn(struct names *n);
 
 /* The number of a name; ret_new: it was not known before, and is to be told. 0: the table is
  * full. */

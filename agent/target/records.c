@@ -72,6 +72,18 @@ int records__read_clock(bool settled)
 
 /* ---- one record ---- */
 
+static void flush_spans(void)
+{
+	uint32_t n = target.n_spans;
+
+	target.n_spans = 0;
+	if (!n)
+		return;
+	n = ring__put_many(&target.ring, target.spans, n);
+	ring_count(&target.ring.shared->n_records, n);
+}
+
+/* Completes and keeps the one that was begun in next_span(), if its times can be true. */
 static void put_span(struct tl_gpu_span *s, uint64_t start, uint64_t end, uint64_t now)
 {
 	struct tl_ring *shared = target.ring.shared;
@@ -95,8 +107,13 @@ static void put_span(struct tl_gpu_span *s, uint64_t start, uint64_t end, uint64
 	if (guess_start || guess_end)
 		s->hdr.flags = TL_F_GUESS;
 	s->end_ns = to;
-	if (ring__put(&target.ring, s))
-		ring_count(&shared->n_records, 1);
+	if (++target.n_spans == MAX_SPANS)
+		flush_spans();
+}
+
+static struct tl_gpu_span *next_span(void)
+{
+	return &target.spans[target.n_spans];
 }
 
 /* false: there was no room for it, so nothing may refer to it. */
@@ -128,55 +145,60 @@ static uint32_t name_id(const char *name)
 static void on_kernel(const struct cupti_kernel *k, uint64_t now)
 {
 	const struct cupti_kernel_graph *g = (const void *)k;	/* from 11.8 on */
-	struct tl_gpu_span s = {
+	struct tl_gpu_span *s = next_span();
+
+	*s = (struct tl_gpu_span){
 		.corr = k->corr, .device = k->device, .stream = k->stream, .name = name_id(k->name),
 		.graph = g->graph, .what = TL_SPAN_KERNEL,
 	};
-
 	target.window.n_device++;
-	put_span(&s, k->start, k->end, now);
+	put_span(s, k->start, k->end, now);
 }
 
 static void on_graph(const struct cupti_graph_trace *g, uint64_t now)
 {
-	struct tl_gpu_span s = {
+	struct tl_gpu_span *s = next_span();
+
+	*s = (struct tl_gpu_span){
 		.corr = g->corr, .device = g->device, .stream = g->stream, .graph = g->graph,
 		.what = TL_SPAN_GRAPH,
 	};
-
 	target.window.n_device++;
-	put_span(&s, g->start, g->end, now);
+	put_span(s, g->start, g->end, now);
 }
 
 static void on_memcpy(const struct cupti_memcpy *m, uint64_t now)
 {
-	struct tl_gpu_span s = {
+	struct tl_gpu_span *s = next_span();
+
+	*s = (struct tl_gpu_span){
 		.corr = m->corr, .bytes = m->bytes, .device = m->device, .stream = m->stream,
 		.what = TL_SPAN_MEMCPY, .copy = m->copy,
 	};
-
-	put_span(&s, m->start, m->end, now);
+	put_span(s, m->start, m->end, now);
 }
 
 static void on_memset(const struct cupti_memset *m, uint64_t now)
 {
-	struct tl_gpu_span s = {
+	struct tl_gpu_span *s = next_span();
+
+	*s = (struct tl_gpu_span){
 		.corr = m->corr, .bytes = m->bytes, .device = m->device, .stream = m->stream,
 		.what = TL_SPAN_MEMSET,
 	};
-
-	put_span(&s, m->start, m->end, now);
+	put_span(s, m->start, m->end, now);
 }
 
 static void on_overhead(const struct cupti_overhead *o, uint64_t now)
 {
-	struct tl_gpu_span s = { .what = TL_SPAN_OVERHEAD };
+	struct tl_gpu_span *s = next_span();
 
 	if (!o->start && !o->end)
 		return;		/* NVIDIA: "could not be collected" */
 	if (o->start && o->start <= o->end)
 		ring_count(&target.ring.shared->overhead_ns, o->end - o->start);
-	put_span(&s, o->start, o->end, now);
+	*s = (struct tl_gpu_span){ .what = TL_SPAN_OVERHEAD };
+	put_span(s, o->start, o->end, now);
 }
 
 /* ---- buffers ---- */
@@ -186,10 +208,13 @@ static int walk(uint8_t *buf, size_t valid, uint64_t now)
 	void *record = NULL;
 	int ret;
 
+	names__new_turn(&target.names);
 	for (;;) {
 		ret = target.cupti.next_record(buf, valid, &record);
-		if (ret)
+		if (ret) {
+			flush_spans();
 			return ret == CUPTI_LIMIT ? 0 : ret;
+		}
 		switch (*(const uint32_t *)record) {
 		case CUPTI_KERNEL:
 			on_kernel(record, now);
@@ -235,6 +260,7 @@ int records__drain(void)
 	count_discarded();
 	while ((buf = buffers__next(&target.buffers, &valid))) {
 		own = own_time_ns();
+		ring__prepare(&target.ring);
 		if (now_ns() - target.last_pair_ns > 1000000) {
 			err = records__read_clock(target.clocks.n > 0);
 			if (err)

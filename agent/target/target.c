@@ -262,6 +262,7 @@ static void in_child(void)
 			 "forked while CUPTI was in use by its parent");
 	}
 	memset(target.shards, 0, sizeof(target.shards));
+	target.n_calls = target.n_work = 0;
 	target.phase = PHASE_FREE;
 }
 
@@ -286,7 +287,7 @@ static void reset(void)
 	target.window = (struct window){ 0 };
 	target.subscriber = NULL;
 	target.detach_thread = 0;
-	target.fatal = target.level = target.n_graphs = 0;
+	target.fatal = target.level = target.any_graphs = target.n_spans = 0;
 	target.told_clock_ns = target.last_pair_ns = target.asked_cuda_ns = 0;
 	target.pid = getpid();
 	target.off = 0;

@@ -12,14 +12,15 @@
 
 #include "tl_event.h"
 
-enum { N_SHARDS = 64 };
+enum { N_SHARDS = 64, MAX_SPANS = 32 };
 enum { CALL_TIMEOUT_MS = 1500, SUBSCRIBE_TIMEOUT_MS = 60000 };
 
 enum phase { PHASE_FREE = 0, PHASE_TAKEN = 1 };		/* by a thread of ours */
 
 struct shard {			/* of threads of the target, which rarely share one */
-	uint32_t n_inside;	/* callbacks */
-	uint32_t n_calls;
+	uint32_t n_inside;	/* callbacks at the end of a call */
+	uint32_t n_calls;	/* that were told */
+	uint32_t n_work;	/* those of them that should give a record of a kernel or a graph */
 	uint32_t tid;		/* of the thread `thread`, asked at tid_ns */
 	uint64_t thread, tid_ns;
 } __attribute__((aligned(64)));
@@ -29,7 +30,7 @@ struct window {
 	uint64_t begin_ns, first_launch_ns, flush_ns, overhead_ns;
 	uint64_t n_records, n_bad, n_device;	/* n_device: kernels or graphs */
 	uint64_t judged_records, judged_bad;	/* of those */
-	uint64_t n_launches;	/* that should give a record on this level */
+	uint64_t n_launches;	/* that should give a record on this level; as counted last */
 	uint64_t n_captures;	/* of streams into graphs */
 	uint64_t discarded_bytes;
 	bool closing;		/* what did not end is cut off, which is no fault */
@@ -51,7 +52,7 @@ struct target {
 	uint32_t fatal;		/* CUPTI says that it gave up */
 	uint64_t detach_thread;	/* ours, in a call at whose end CUPTI is let go */
 	uint32_t level;		/* enum tl_ring_order, as the callbacks see it */
-	uint32_t n_graphs;	/* graph launches seen */
+	uint32_t any_graphs;	/* graph launches were seen */
 
 	void *subscriber;	/* NULL: not subscribed */
 	bool callbacks;		/* launches are asked for, of level callbacks_level */
@@ -60,6 +61,9 @@ struct target {
 	uint64_t told_clock_ns, last_pair_ns;
 	uint64_t asked_cuda_ns;	/* whether it is in use */
 
+	uint32_t n_calls, n_work;	/* of all shards, when they were counted last */
+	uint32_t n_spans;
+	struct tl_gpu_span spans[MAX_SPANS];	/* to be put into the ring together */
 	uint32_t seen[1024];	/* correlation ids of launches that were told */
 	struct shard shards[N_SHARDS];
 };
@@ -74,7 +78,8 @@ int target__call(const char *name, int result);
 /* launches.c */
 void launches__on_callback(void *ctx, uint32_t domain, uint32_t cbid, const void *data);
 int launches__enable(bool on, uint32_t level);
-bool launches__drained(void);		/* no thread is inside a callback */
+bool launches__drained(void);		/* no thread is inside a callback that uses the ring */
+void launches__count(void);		/* for the window and for the agent, what is new */
 
 /* records.c */
 void records__on_request(uint8_t **buf, size_t *size, size_t *max_records);

@@ -145,8 +145,8 @@ static bool is_silent(uint64_t now)
 {
 	const struct window *w = &target.window;
 
-	return __atomic_load_n(&w->n_launches, __ATOMIC_RELAXED) >= DEAD_LAUNCHES && !w->n_device &&
-	       !w->n_bad && !__atomic_load_n(&w->n_captures, __ATOMIC_RELAXED) &&
+	return w->n_launches >= DEAD_LAUNCHES && !w->n_device && !w->n_bad &&
+	       !__atomic_load_n(&w->n_captures, __ATOMIC_RELAXED) &&
 	       now - w->first_launch_ns >= DEAD_NS;
 }
 
@@ -157,7 +157,8 @@ static int judge(uint64_t now)
 
 	if (__atomic_load_n(&target.fatal, __ATOMIC_ACQUIRE))
 		return -EPIPE;
-	if (__atomic_load_n(&w->n_launches, __ATOMIC_RELAXED) && !w->first_launch_ns)
+	launches__count();
+	if (w->n_launches && !w->first_launch_ns)
 		w->first_launch_ns = now;
 	bad = w->n_bad - w->judged_bad;
 	records = w->n_records - w->judged_records;
@@ -171,7 +172,7 @@ static int judge(uint64_t now)
 		w->judged_records = w->n_records;
 	}
 	if (target.cupti.version < CUPTI_12_6 &&
-	    __atomic_load_n(&target.n_graphs, __ATOMIC_RELAXED)) {
+	    __atomic_load_n(&target.any_graphs, __ATOMIC_RELAXED)) {
 		target__say(
 			"CUDA graphs with a CUPTI older than 12.6 (%u) are not safe to attach to",
 			target.cupti.version);
@@ -204,9 +205,11 @@ int window__begin(uint32_t level)
 		if (err)
 			return err;
 	}
+	launches__count();	/* of a callback that was late: not this window's */
 	target.window = (struct window){ .level = level, .begin_ns = now_ns(),
 					 .discarded_bytes = target.buffers.discarded_bytes };
 	target.window.flush_ns = target.window.begin_ns;
+	ring__prepare(&target.ring);
 	clocks__reset(&target.clocks);	/* its clock settles with the first record of a session */
 	__atomic_store_n(&target.level, level, __ATOMIC_RELEASE);
 	err = launches__enable(true, level);
@@ -313,6 +316,7 @@ int window__end(void)
 	if (off_err == -ECANCELED || err == -ECANCELED)
 		return -ECANCELED;
 	wait_drained();
+	launches__count();
 	err = collect_rest();
 	if (!err)
 		err = ask_dropped();
