@@ -133,7 +133,8 @@ all: $(B)/libtokenlag.so
 
 # ---- a machine without a GPU: stand-ins for NVIDIA's libraries, and a server that drives them ----
 SIM	:= $(B)/sim/libcuda.so.1 $(B)/sim/libcupti.so.13 $(B)/sim/libcupti.so.12 $(B)/sim/libcupti.so.11.8 \
-	   $(B)/sim/endbr/libcuda.so.1 $(B)/sim/private/libcuda.so.1 $(B)/sim/old/libcupti.so.13 $(B)/sim/old/libcupti.so.12
+	   $(B)/sim/endbr/libcuda.so.1 $(B)/sim/private/libcuda.so.1 $(B)/sim/old/libcupti.so.13 $(B)/sim/old/libcupti.so.12 \
+	   $(B)/sim/libnvidia-ml.so.1 $(B)/sim/old/libnvidia-ml.so.1
 SIM_H	:= $(wildcard tests/sim/*.h)
 SIM_CC	= $(CC) -std=gnu11 $(filter-out -Wmissing-prototypes,$(WARN)) -O2 -g -D_GNU_SOURCE -fPIC \
 	  -fvisibility=hidden -shared -Wl,-soname,$(@F) -o $@ $(filter %.c,$^) -ldl -lpthread
@@ -160,11 +161,16 @@ $(B)/sim/libcupti.so.12: SIM_V := 28
 $(B)/sim/libcupti.so.13: SIM_V := 130001
 $(B)/sim/old/libcupti.so.12: SIM_V := 24 -DSIM_OLD
 $(B)/sim/old/libcupti.so.13: SIM_V := 130001 -DSIM_OLD
-$(filter $(B)/sim/libcupti% $(B)/sim/old/%,$(SIM)): $(SIM_CUPTI)
+$(filter $(B)/sim/libcupti% $(B)/sim/old/libcupti%,$(SIM)): $(SIM_CUPTI)
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(SIM_CC) -DSIM_VERSION=$(SIM_V)
-$(addprefix $(B)/tests/,unit/test_cuda bpf/cuda bpf/cuda_budget bench/launches): | $(SIM)
+$(B)/sim/old/libnvidia-ml.so.1: SIM_D := -DSIM_OLD
+$(filter %/libnvidia-ml.so.1,$(SIM)): tests/sim/nvml.c agent/source/nvml_abi.h $(SIM_H)
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(SIM_CC) $(SIM_D)
+$(addprefix $(B)/tests/,unit/test_cuda unit/test_nvml bpf/cuda bpf/cuda_budget bench/launches): | $(SIM)
 SIMSERVE := $(wildcard tests/sim/serve/*.c)
 $(B)/simserve: $(call obj,$(SIMSERVE)) $(LLOBJ) | $(SIM)
 	$(call say,LD)

@@ -172,11 +172,12 @@ struct tl_gpu_step {		/* what a device did for one engine step; TL_GPU_OPEN: it 
 };
 
 enum tl_gpu_why { TL_GPU_POWER = 1, TL_GPU_THERMAL = 2, TL_GPU_NEIGHBOUR = 4 };	/* bits */
+/* TL_GPU_SIMULATED as in tl_gpu_health. TL_F_GUESS: which device that is was told by what the process was started with. */
 struct tl_gpu_state {		/* how fast a device could be, and who else used it */
-	struct tl_hdr hdr;	/* ts_ns: end of the span */
+	struct tl_hdr hdr;	/* tgid: a process that is on it, 0: all number it so; ts_ns: end of the span */
 	__u64 since_ns;
-	__u32 device;
-	__u32 clock_mhz, max_mhz;	/* of its processors; 0: not known */
+	__u32 device;		/* as that process numbers it */
+	__u32 clock_mhz, max_mhz;	/* of its processors; 0: not known; clock: or it had nothing to do */
 	__u32 why;		/* enum tl_gpu_why */
 	__u32 by_tgid;		/* a neighbour, 0: none seen */
 	__u32 by_pct;		/* its share of the device */

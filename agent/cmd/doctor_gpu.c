@@ -2,14 +2,19 @@
 /* What doctor says of the GPU work of a process and its children. */
 #include "cmd/doctor.h"
 
+#include "cmd/session.h"
+#include "cmd/session_gpu.h"
 #include "source/gpu_door.h"
 #include "source/gpu_find.h"
 #include "source/inject.h"
+#include "source/nvml.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
-enum { MAX_SHOWN = 16 };
+enum { MAX_SHOWN = 16, NVML_WAIT_MS = 3000, NVML_LOOK_MS = 20 };
 
 static int check_one(struct check_list *gpu, pid_t pid)
 {
@@ -40,6 +45,48 @@ static int check_one(struct check_list *gpu, pid_t pid)
 			 pid, cupti, *why ? "; " : "", why);
 }
 
+/* It is another thread's to start it: a driver that is not well takes long for that. */
+static enum nvml_state wait_for_nvml(struct nvml *n, char why[160])
+{
+	const struct timespec pause = { 0, NVML_LOOK_MS * 1000000 };
+	enum nvml_state state = nvml__state(n, monotonic_ns(), why);
+
+	for (int ms = 0; state == NVML_STARTING && ms < NVML_WAIT_MS; ms += NVML_LOOK_MS) {
+		nanosleep(&pause, NULL);
+		state = nvml__state(n, monotonic_ns(), why);
+	}
+	return state;
+}
+
+static int check_nvml(struct check_list *gpu)
+{
+	static const char lost[] = "clocks, neighbours and free memory of GPUs are not seen";
+	const char *path = session_gpu_nvml_path();
+	const struct nvml_device *devices;
+	struct nvml *n = NULL;
+	enum nvml_state state;
+	char why[160], mig[80] = "";
+	uint32_t n_mig;
+	int err = path && !*path ? -ENOENT : nvml__open(path, &n, why);
+
+	if (path && !*path)
+		return check_add(gpu, "clocks, neighbours", CHECK_INFO, "NVML is switched off: %s", lost);
+	if (err)
+		return err == -ENOMEM ? err : check_add(gpu, "clocks, neighbours", CHECK_INFO, "%s: %s", why, lost);
+	state = wait_for_nvml(n, why);
+	n_mig = state == NVML_READY ? session_gpu_n_mig(n) : 0;
+	if (n_mig)
+		snprintf(mig, sizeof(mig), "; %u of them partitioned (MIG): nothing is said of such", n_mig);
+	if (state == NVML_READY)
+		err = check_add(gpu, "clocks, neighbours", CHECK_OK, "%sNVML tells of %u devices, driver %s%s",
+				nvml__is_simulated(n) ? "SIMULATED: " : "", nvml__devices(n, &devices), nvml__driver(n), mig);
+	else
+		err = check_add(gpu, "clocks, neighbours", CHECK_WARN, "%s: %s",
+				state == NVML_STARTING ? "NVML has not started within 3 s" : why, lost);
+	nvml__close(n);
+	return err;
+}
+
 int doctor_gpu(pid_t pid, struct check_list *gpu)
 {
 	uint32_t *pids = NULL;
@@ -54,5 +101,5 @@ int doctor_gpu(pid_t pid, struct check_list *gpu)
 			err = check_one(gpu, at);
 	}
 	free(pids);
-	return err;
+	return err || !gpu->n ? err : check_nvml(gpu);
 }

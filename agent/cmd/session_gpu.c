@@ -48,6 +48,7 @@ void session_gpu__free(struct session_gpu *s)
 	     p = map__newer(s->processes, p, NULL))
 		gpu__leave(p->gpu, ignore, NULL);
 	session_gpu_close_probes(s);
+	session_gpu_close_nvml(s);
 	map__free(s->processes);
 	map__free(s->servers);
 	map__free(s->streams);
@@ -112,7 +113,8 @@ int session_gpu__note(struct session_gpu *s, const struct tl_raw_proc *e)
 			p->look_ns = later;
 	} else if (e->what == TL_PROC_EXEC && !p->gpu) {
 		session_gpu_unprobe(s, e->hdr.tgid, p);
-		p->uses_cuda = p->refused = false;
+		p->uses_cuda = p->refused = p->viewed = p->sought = false;
+		p->devices = 0;
 		p->look_ns = later;
 		p->pause_ns = SECOND_NS;
 	} else if (e->what == TL_PROC_EXIT) {
@@ -358,6 +360,7 @@ int session_gpu__poll(struct session_gpu *s, uint64_t now)
 			poll_one(s, tgid, p, now);
 	}
 	err = err ? err : session_gpu_poll_probes(s, now);
+	err = err ? err : session_gpu_poll_nvml(s, now);
 	err = err ? err : session_gpu_govern(s, now);
 	return err ? err : s->err;
 }
@@ -366,8 +369,10 @@ int session_gpu__end(struct session_gpu *s)
 {
 	struct gpu_process *p;
 	uint64_t tgid;
-	int err;
+	int err, nvml_err = session_gpu_poll_nvml(s, monotonic_ns());
 
+	session_gpu_close_nvml(s);
+	s->no_nvml = true;
 	for (p = map__oldest(s->processes, NULL); p; p = map__newer(s->processes, p, NULL)) {
 		if (p->gpu && !p->leaving)
 			gpu__let_go(p->gpu);
@@ -382,5 +387,5 @@ int session_gpu__end(struct session_gpu *s)
 		log_warn(
 			"no process that was recorded uses CUDA: the recording holds nothing of GPUs");
 	err = session_gpu_end_probes(s);
-	return err ? err : s->err;
+	return err ? err : nvml_err ? nvml_err : s->err;
 }

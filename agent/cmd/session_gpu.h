@@ -35,6 +35,12 @@ void session_gpu__see(struct session_gpu *s, const struct tl_hdr *ev);
 
 /* To be called ten times a second, behind src_bpf__poll. 0 or -errno of `out`. */
 int session_gpu__poll(struct session_gpu *s, uint64_t now_ns);
+/* For tests: TL_NVML, the path of another NVML, "": none. NULL: the usual one. */
+const char *session_gpu_nvml_path(void);
+/* Devices that are partitioned, of which nothing is said. */
+struct nvml;
+uint32_t session_gpu_n_mig(const struct nvml *n);
+
 /* Leaves all processes, taking what still arrives. */
 int session_gpu__end(struct session_gpu *s);
 

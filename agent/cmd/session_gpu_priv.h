@@ -9,6 +9,8 @@
 #include "engine/twins.h"
 #include "source/cuda.h"
 #include "source/gpu.h"
+#include "source/nvml.h"
+#include "source/nvml_view.h"
 
 #define SECOND_NS 1000000000ull
 
@@ -22,6 +24,10 @@ struct gpu_process {
 	struct gpu *gpu; /* NULL: not entered */
 	struct gpu_counts before; /* at the last look */
 	uint64_t look_ns, pause_ns; /* when to look at it again; 0: never */
+	uint64_t devices; /* that it is on, by NVML's index */
+	bool sought, viewed; /* ... was asked for; `view` was made */
+	struct nvml_view view;
+	struct tl_gpu_state state; /* as it was said last */
 };
 
 struct gpu_server {
@@ -39,6 +45,10 @@ struct session_gpu {
 	struct cuda_cost cost; /* of it, at the last look */
 	struct twins *twins;
 	bool no_probes;
+	struct nvml *nvml; /* NULL: not needed yet, or not to be had */
+	bool no_nvml, mig_said;
+	uint64_t seek_ns, seek_pause_ns; /* when to look for processes on all devices */
+	uint64_t free_bytes[NVML_MAX_DEVICES]; /* 0: not known */
 	bool uses_cuda; /* one of its processes does, or did */
 	bool any_gone;
 	int err; /* of opts.out */
@@ -60,6 +70,12 @@ int session_gpu_end_probes(struct session_gpu *s);
 void session_gpu_close_probes(struct session_gpu *s);
 uint64_t session_gpu_probes_ns(
 	struct session_gpu *s); /* what they cost all targets since the last call */
+
+/* session_gpu_nvml.c: clocks, neighbours, memory. 0, -ENOMEM, or -errno of opts.out. */
+int session_gpu_poll_nvml(struct session_gpu *s, uint64_t now_ns);
+void session_gpu_close_nvml(struct session_gpu *s);
+uint64_t session_gpu_free_bytes(const struct session_gpu *s,
+				const struct gpu_process *p); /* 0: not known */
 
 /* session_gpu_servers.c: what governors say of all that was seen since the last time, done. 0 or -ENOMEM. */
 int session_gpu_govern(struct session_gpu *s, uint64_t now_ns);

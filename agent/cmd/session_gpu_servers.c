@@ -13,11 +13,14 @@ static uint64_t since(uint64_t now, uint64_t before)
 	return now > before ? now - before : 0;
 }
 
-static void look_at_process(struct gpu_process *p, struct governor_look *l, uint32_t *n_live)
+static void look_at_process(const struct session_gpu *s, struct gpu_process *p,
+			    struct governor_look *l, uint32_t *n_live)
 {
+	uint64_t own_ns, free_bytes = session_gpu_free_bytes(s, p);
 	struct gpu_counts c, *b = &p->before;
-	uint64_t own_ns;
 
+	if (free_bytes && (!l->free_bytes || free_bytes < l->free_bytes))
+		l->free_bytes = free_bytes;
 	if (p->refused)
 		l->trouble = p->trouble;
 	if (p->look_ns && p->uses_cuda)
@@ -105,7 +108,7 @@ static int govern(struct session_gpu *s, uint32_t server, struct gpu_server *sv,
 			continue;
 		uses |= p->uses_cuda;
 		probed |= p->probed;
-		look_at_process(p, &l, &n_live);
+		look_at_process(s, p, &l, &n_live);
 	}
 	if (!uses)
 		return 0;

@@ -38,6 +38,8 @@ static const uint64_t baseline_ns =
 static const uint64_t opening_limit_ns = 70 * SECOND_NS; /* the library's own limit is 60 s */
 static const uint64_t first_wait_ns = 60 * SECOND_NS, max_wait_ns = 960 * SECOND_NS;
 static const uint64_t min_fall_bytes = 256ull << 20;
+/* A record of a kernel takes 32 bytes of device memory, a buffer of them 3 MB; 250 buffers is CUPTI's own limit. */
+static const uint64_t min_free_bytes = 256ull << 20;
 
 void governor__init(struct governor *g, const struct governor_opts *opts, uint64_t now_ns)
 {
@@ -341,6 +343,13 @@ static bool check_memory(struct governor *g, const struct governor_look *l,
 	}
 	if (!l->free_bytes || g->level < TL_GPU_GRAPH)
 		return false;
+	if (l->free_bytes < min_free_bytes) {
+		change(g, l, TL_GPU_LAUNCHES, TL_GPU_BUDGET, ret,
+		       "%llu MB of device memory are free, and CUPTI takes some",
+		       (unsigned long long)(l->free_bytes >> 20));
+		g->most_free_bytes = 0;
+		return true;
+	}
 	if (l->free_bytes > g->most_free_bytes)
 		g->most_free_bytes = l->free_bytes;
 	fall = g->most_free_bytes - l->free_bytes;
@@ -378,7 +387,8 @@ static bool check_refused(struct governor *g, const struct governor_look *l,
 static bool check_up(struct governor *g, const struct governor_look *l, struct governor_order *ret)
 {
 	if (g->level >= g->opts.wanted || g->for_good || g->phase != REST || !l->busy ||
-	    l->now_ns - g->down_ns < g->wait_ns)
+	    l->now_ns - g->down_ns < g->wait_ns ||
+	    (l->free_bytes && l->free_bytes < min_free_bytes && g->level + 1 >= TL_GPU_GRAPH))
 		return false;
 	change(g, l, g->level + 1, TL_GPU_FINE, ret, "tried again after %llu s",
 	       (unsigned long long)((l->now_ns - g->down_ns) / SECOND_NS));

@@ -158,9 +158,9 @@ static uint64_t compute_of(const struct blame *b, const struct gpu_view *g)
 	return most_ns;
 }
 
-static void look_at_clock(struct looker *k, enum mechanism mech, uint32_t device, const struct rec_step *st)
+static void look_at_clock(struct looker *k, enum mechanism mech, uint32_t device, uint32_t step)
 {
-	struct device_state d = device_at(k->b->clues, device, st->t0_ns, st->t1_ns);
+	struct device_state d = device_as(k->b->clues, step, device);
 
 	if (!d.mhz)
 		return;
@@ -201,7 +201,7 @@ static void look_at(struct looker *k, uint32_t step)
 		else if (m == MECH_COLLECTIVE)
 			look_at_ranks(k, &g, &l.who[m], ns);
 		else if (m == MECH_CLOCK || (m == MECH_NEIGHBOUR && s))
-			look_at_clock(k, (enum mechanism)m, m == MECH_CLOCK ? l.who[m].id : s->device, st);
+			look_at_clock(k, (enum mechanism)m, m == MECH_CLOCK ? l.who[m].id : s->device, step);
 	}
 }
 

@@ -94,24 +94,43 @@ static bool somebody_is_late(const struct collective *k)
 
 /* ---- clock and neighbours ---- */
 
-uint32_t clock_usual(const struct clues *c, uint32_t device)
+const struct clock_ref *clock_of(const struct clues *c, uint32_t tgid, uint32_t device)
 {
-	for (size_t i = 0; i < c->clock_refs.n; i++)
-		if (c->clock_refs.v[i].device == device)
-			return c->clock_refs.v[i].mhz;
-	return 0;
+	const struct clock_ref *of_all = NULL, *only = NULL;
+	size_t n = 0;
+
+	for (size_t i = 0; i < c->clock_refs.n; i++) {
+		const struct clock_ref *r = &c->clock_refs.v[i];
+
+		if (r->tgid == tgid && r->device == device)
+			return r;
+		if (!r->tgid && r->device == device)
+			of_all = r;
+		if (r->tgid == tgid && tgid) {
+			only = r;
+			n++;
+		}
+	}
+	return n == 1 ? only : of_all;
+}
+
+static uint64_t state_key(const struct tl_gpu_state *s)
+{
+	return (uint64_t)s->hdr.tgid << 32 | s->device;
 }
 
 /* Of the spans in which a device was looked at, those of it that overlap with a step. */
-static size_t states_of(const struct clues *c, uint32_t device, uint64_t t0_ns)
+static size_t states_of(const struct clues *c, const struct clock_ref *ref, uint64_t t0_ns)
 {
+	uint64_t key = (uint64_t)ref->tgid << 32 | ref->device;
 	const struct tl_gpu_state *s = c->ev->gpu_states.v;
 	size_t lo = 0, hi = c->ev->gpu_states.n;
 
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
+		uint64_t at = state_key(&s[mid]);
 
-		if (s[mid].device < device || (s[mid].device == device && s[mid].hdr.ts_ns <= t0_ns))
+		if (at < key || (at == key && s[mid].hdr.ts_ns <= t0_ns))
 			lo = mid + 1;
 		else
 			hi = mid;
@@ -119,15 +138,16 @@ static size_t states_of(const struct clues *c, uint32_t device, uint64_t t0_ns)
 	return lo;
 }
 
-struct device_state device_at(const struct clues *c, uint32_t device, uint64_t t0_ns, uint64_t t1_ns)
+struct device_state device_at(const struct clues *c, const struct clock_ref *ref, uint64_t t0_ns, uint64_t t1_ns)
 {
 	const struct tl_gpu_state *s = c->ev->gpu_states.v;
-	struct device_state d = { .usual_mhz = clock_usual(c, device) };
+	struct device_state d = { .device = ref->device, .usual_mhz = ref->mhz };
+	uint64_t key = (uint64_t)ref->tgid << 32 | ref->device;
 	double mhz_ns = 0, ns = 0, by_ns = 0;
 	size_t n = 0;
 
-	for (size_t i = states_of(c, device, t0_ns);
-	     i < c->ev->gpu_states.n && s[i].device == device && s[i].since_ns < t1_ns && n++ < MAX_STATES;
+	for (size_t i = states_of(c, ref, t0_ns);
+	     i < c->ev->gpu_states.n && state_key(&s[i]) == key && s[i].since_ns < t1_ns && n++ < MAX_STATES;
 	     i++) {
 		uint64_t from = s[i].since_ns > t0_ns ? s[i].since_ns : t0_ns;
 		uint64_t len = less(least(s[i].hdr.ts_ns, t1_ns), from);
@@ -156,14 +176,6 @@ static bool is_slow_clock(const struct device_state *d)
 	return d->mhz && d->usual_mhz && d->mhz < d->usual_mhz - d->usual_mhz / 33;	/* 3 % */
 }
 
-/* Does its server use it, as far as that is known? */
-static bool may_use(const struct clues *c, uint32_t engine, uint32_t device)
-{
-	uint64_t mask = c->gpu_usual[engine].device_mask;
-
-	return !mask || (device < 64 && mask >> device & 1);
-}
-
 static bool is_own_process(const struct clues *c, uint32_t engine, uint32_t tgid)
 {
 	uint32_t server = known_server(c, tgid);
@@ -171,31 +183,39 @@ static bool is_own_process(const struct clues *c, uint32_t engine, uint32_t tgid
 	return server && server == clues_server(c, clues_tgid(c, engine));
 }
 
+/* Does its server use it, as far as that is known? */
+static bool may_use(const struct clues *c, uint32_t engine, const struct clock_ref *ref)
+{
+	uint64_t mask = c->gpu_usual[engine].device_mask;
+
+	if (ref->tgid)
+		return is_own_process(c, engine, ref->tgid);
+	return !mask || (ref->device < 64 && mask >> ref->device & 1);
+}
+
 /* The device of a step that is worst off; without records of it, of all that are looked at and that its server
  * may use. */
-static struct device_state worst_device(const struct clues *c, uint32_t step, const struct gpu_view *g,
-					uint32_t *ret_device)
+static struct device_state worst_device(const struct clues *c, uint32_t step, const struct gpu_view *g)
 {
 	const struct rec_step *st = &c->v->steps[step];
 	struct device_state worst = { 0 };
 	size_t n = g->n ? g->n : c->clock_refs.n;
 
-	*ret_device = 0;
 	for (size_t i = 0; i < n; i++) {
-		uint32_t device = g->n ? gpu_rank(c, g, i)->device : c->clock_refs.v[i].device;
-		struct device_state d = device_at(c, device, st->t0_ns, st->t1_ns);
+		const struct tl_gpu_step *s = g->n ? gpu_rank(c, g, i) : NULL;
+		const struct clock_ref *ref = s ? clock_of(c, s->hdr.tgid, s->device) : &c->clock_refs.v[i];
+		struct device_state d;
 		bool worse;
 
-		if (!g->n && !may_use(c, st->engine, device))
+		if (!ref || (!s && !may_use(c, st->engine, ref)))
 			continue;
+		d = device_at(c, ref, st->t0_ns, st->t1_ns);
 		if (d.neighbour && is_own_process(c, st->engine, d.neighbour->by_tgid))
 			d.neighbour = NULL;
 		worse = !worst.usual_mhz || (is_slow_clock(&d) && d.mhz < worst.mhz) ||
 			(d.neighbour && !worst.neighbour && !is_slow_clock(&worst));
-		if (worse) {
+		if (worse)
 			worst = d;
-			*ret_device = device;
-		}
 	}
 	return worst;
 }
@@ -406,6 +426,25 @@ static void add_host(const struct clues *c, uint32_t step, uint64_t usual_ns, co
 		    least(run_ns, least(idle_ns, less(step_ns(c, step), usual_ns))), longest.v[0].who);
 }
 
+struct device_state device_as(const struct clues *c, uint32_t step, uint32_t device)
+{
+	const struct rec_step *st = &c->v->steps[step];
+	struct gpu_view g = gpu_of_step(c, step);
+	const struct clock_ref *ref = NULL;
+
+	for (size_t i = 0; i < g.n && !ref; i++) {
+		const struct tl_gpu_step *s = gpu_rank(c, &g, i);
+
+		ref = clock_of(c, s->hdr.tgid, s->device);
+		if (ref && ref->device != device && s->device != device)
+			ref = NULL;
+	}
+	for (size_t i = 0; i < c->clock_refs.n && !g.n && !ref; i++)
+		if (c->clock_refs.v[i].device == device && may_use(c, st->engine, &c->clock_refs.v[i]))
+			ref = &c->clock_refs.v[i];
+	return ref ? device_at(c, ref, st->t0_ns, st->t1_ns) : (struct device_state){ 0 };
+}
+
 /*
  * A slower clock stretches what the device is busy with, by its ratio: no more of the excess is the clock's.
  * What is left while a neighbour is there is the neighbour's, as far as the device was busy. How long a
@@ -417,8 +456,7 @@ static void add_device(const struct clues *c, uint32_t step, uint64_t usual_ns, 
 	const struct tl_gpu_step *s = g->n ? gpu_rank(c, g, 0) : NULL;
 	const struct gpu_usual *u = &c->gpu_usual[c->v->steps[step].engine];
 	uint64_t ns = step_ns(c, step), stretched = ns;
-	uint32_t device;
-	struct device_state d = worst_device(c, step, g, &device);
+	struct device_state d = worst_device(c, step, g);
 
 	if (s && s->busy_ns)	/* time in which it was idle beyond usual is nobody's on the device */
 		stretched = less(ns, less(less(ns, s->busy_ns), u->idle_ns));
@@ -428,7 +466,7 @@ static void add_device(const struct clues *c, uint32_t step, uint64_t usual_ns, 
 		double share = whole ? stretched * (1 - 1 / slower) : usual_ns * (slower - 1);
 
 		add(ret, MECH_CLOCK, PROV_INFERRED, share < stretched ? (uint64_t)share : stretched,
-		    who_device(device, d.why & TL_GPU_THERMAL ? "heat: %u of %u MHz" :
+		    who_device(d.device, d.why & TL_GPU_THERMAL ? "heat: %u of %u MHz" :
 				       d.why & TL_GPU_POWER   ? "power: %u of %u MHz" :
 								"%u of %u MHz", d.mhz, d.usual_mhz));
 	}
@@ -438,7 +476,7 @@ static void add_device(const struct clues *c, uint32_t step, uint64_t usual_ns, 
 
 		add(ret, MECH_NEIGHBOUR, PROV_INFERRED, share,
 		    who_named(d.neighbour->by_tgid ? WHO_PROCESS : WHO_DEVICE,
-			      d.neighbour->by_tgid ? d.neighbour->by_tgid : device, d.neighbour->by_name,
+			      d.neighbour->by_tgid ? d.neighbour->by_tgid : d.device, d.neighbour->by_name,
 			      sizeof(d.neighbour->by_name)));
 	}
 }
@@ -466,7 +504,6 @@ bool clues__step_is_odd(const struct clues *c, uint32_t step)
 	struct gpu_view g = gpu_of_step(c, step);
 	struct collective k = collective_of(c, &g);
 	struct device_state d;
-	uint32_t device;
 
 	if (g.n) {
 		const struct tl_gpu_step *s = gpu_rank(c, &g, 0);
@@ -479,6 +516,6 @@ bool clues__step_is_odd(const struct clues *c, uint32_t step)
 		return true;
 	if (!c->ev->gpu_states.n)
 		return false;
-	d = worst_device(c, step, &g, &device);
+	d = worst_device(c, step, &g);
 	return is_slow_clock(&d) || d.neighbour;
 }

@@ -21,12 +21,16 @@ struct collective {		/* of one step, over its ranks */
 struct collective collective_of(const struct clues *c, const struct gpu_view *g);
 
 struct device_state {		/* in a span */
+	uint32_t device;
 	uint32_t mhz, usual_mhz;	/* 0: not known */
 	uint32_t why;
 	const struct tl_gpu_state *neighbour;	/* NULL: none for most of it */
 };
-struct device_state device_at(const struct clues *c, uint32_t device, uint64_t t0_ns, uint64_t t1_ns);
-uint32_t clock_usual(const struct clues *c, uint32_t device);	/* 0: not known */
+/* The looks at a device that a process (0: not known) calls so; of a process with one device, those at that. NULL: none. */
+const struct clock_ref *clock_of(const struct clues *c, uint32_t tgid, uint32_t device);
+struct device_state device_at(const struct clues *c, const struct clock_ref *ref, uint64_t t0_ns, uint64_t t1_ns);
+/* The device of a step that a clue of it names so. */
+struct device_state device_as(const struct clues *c, uint32_t step, uint32_t device);
 
 /* clues_gpu_learn.c: the first process of the server that a process is known to be of; 0: of none. */
 uint32_t known_server(const struct clues *c, uint32_t tgid);

@@ -114,6 +114,8 @@ static void find_devices(struct clues *c)
 	for (size_t i = 0; i < c->ev->gpu_states.n; i++) {
 		const struct tl_gpu_state *s = &c->ev->gpu_states.v[i];
 
+		if (s->hdr.tgid)	/* that process has it, and `device` is its own name for it */
+			continue;
 		if (s->by_tgid != tgid || s->device != device)
 			note_device(c, known_server(c, s->by_tgid), s->device);
 		tgid = s->by_tgid;
@@ -250,6 +252,7 @@ static int learn_clock(struct clues *c, const struct tl_gpu_state *s, size_t n, 
 		if (s[i].clock_mhz && !(s[i].why & (TL_GPU_POWER | TL_GPU_THERMAL)))
 			room[k++] = s[i].clock_mhz;
 	}
+	ref->tgid = s->hdr.tgid;
 	ref->device = s->device;
 	ref->mhz = k ? pct_u32(room, k, 500) : fastest;
 	return 0;
@@ -263,7 +266,7 @@ static int learn_clocks(struct clues *c)
 	int err = room ? 0 : -ENOMEM;
 
 	for (size_t i = 0, k; i < n && !err; i = k) {
-		for (k = i + 1; k < n && s[k].device == s[i].device;)
+		for (k = i + 1; k < n && s[k].hdr.tgid == s[i].hdr.tgid && s[k].device == s[i].device;)
 			k++;
 		err = learn_clock(c, s + i, k - i, room);
 	}

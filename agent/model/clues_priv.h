@@ -98,8 +98,8 @@ struct cgroup_name {
 	const char *path;		/* of CGROUP_NAME_SIZE bytes */
 };
 enum { CGROUP_NAME_SIZE = 96 };
-struct clock_ref {
-	uint32_t device, mhz;
+struct clock_ref {		/* of a device as this process numbers it; tgid 0: as all of them do */
+	uint32_t tgid, device, mhz;
 };
 
 struct clues {
@@ -125,7 +125,7 @@ struct clues {
 	VEC(struct gpu_at) gpu_of;	/* by step */
 	struct gpu_usual *gpu_usual;	/* per engine */
 	VEC(struct graph_hit) hits;
-	VEC(struct clock_ref) clock_refs;
+	VEC(struct clock_ref) clock_refs;	/* by tgid, device */
 	VEC(struct cgroup_name) cgroups;	/* by id */
 	uint64_t *watched;		/* per engine: what clues__watched says */
 };

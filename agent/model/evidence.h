@@ -16,7 +16,7 @@ struct evidence {
 	VEC(struct tl_send_blocked) blocked;	/* req, since_ns */
 	VEC(struct tl_delivered) delivered;	/* req, by, ts_ns */
 	VEC(struct tl_gpu_step) gpu_steps;	/* ts_ns */
-	VEC(struct tl_gpu_state) gpu_states;	/* device, since_ns */
+	VEC(struct tl_gpu_state) gpu_states;	/* tgid, device, since_ns */
 	VEC(struct tl_gpu_health) gpu_healths;	/* ts_ns */
 	VEC(struct tl_clock) clocks;		/* ts_ns */
 	VEC(struct tl_claim) claims;		/* req */

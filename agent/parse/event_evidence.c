@@ -217,7 +217,7 @@ const struct event_kind event_evidence_kinds[] = {
 	PLAIN(TL_SEND_BLOCKED, send_blocked),
 	PLAIN(TL_DELIVERED, delivered),
 	KIND(TL_GPU_STEP, gpu_step, gpu_step_flags, NULL, sizeof(struct tl_gpu_step)),
-	PLAIN(TL_GPU_STATE, gpu_state),
+	KIND(TL_GPU_STATE, gpu_state, health_flags, NULL, sizeof(struct tl_gpu_state)),
 	KIND(TL_GPU_HEALTH, gpu_health, health_flags, NULL, sizeof(struct tl_gpu_health)),
 	PLAIN(TL_CLOCK, clock),
 	PLAIN(TL_CLAIM, claim),

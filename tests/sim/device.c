@@ -6,6 +6,7 @@
 
 #include "device.h"
 #include "fault.h"
+#include "machine.h"
 
 enum { MAX_STREAMS = 256 };
 
@@ -26,6 +27,7 @@ static uint64_t loaded_mono_ns, loaded_real_ns;
 static int64_t drift_ppm, step_ns;
 static uint64_t step_at_ns;
 static int fork_fault;
+static volatile struct sim_machine *machine;
 static __thread struct sim_context *current;
 static __thread void (*watch)(void *ctx, const struct sim_work *w);
 static __thread void *watch_ctx;
@@ -45,6 +47,7 @@ __attribute__((constructor)) static void load(void)
 		step_ns = *end == ':' ? atoll(end + 1) : 0;
 	}
 	fork_fault = sim_fault("fork_in_window", NULL);
+	machine = sim_machine_open();
 	pthread_atfork(NULL, NULL, in_child);
 	for (uint32_t i = 0; i < SIM_MAX_DEVICES; i++) {
 		contexts[i] = (struct sim_context){ .id = i + 1, .device = i };
@@ -166,12 +169,13 @@ static uint64_t record_cost_ns(void)
 /* Gives the node its times; the stream is locked. */
 static void place(struct sim_stream *s, const struct sim_node *node, struct sim_work *w, uint64_t now)
 {
-	uint64_t start = now + SIM_LAUNCH_LATENCY_NS;
+	uint64_t start = now + SIM_LAUNCH_LATENCY_NS, slow_pct = machine->devices[s->context->device].slow_pct;
+	uint64_t dur_ns = slow_pct ? node->dur_ns * slow_pct / 100 : node->dur_ns;
 
 	if (start < s->end_ns)
 		start = s->end_ns;
 	w->start_ns = start;
-	w->end_ns = start + (node->dur_ns ? node->dur_ns : 1) + record_cost_ns();
+	w->end_ns = start + (dur_ns ? dur_ns : 1) + record_cost_ns();
 	if (node->not_before_ns && w->end_ns < *node->not_before_ns)
 		w->end_ns = *node->not_before_ns;
 	s->end_ns = w->end_ns;

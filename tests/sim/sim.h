@@ -19,7 +19,7 @@
  *
  * Environment: TL_SIM_FAULT=NAME[=VALUE],...  TL_SIM_CUPTI_VERSION=N  TL_SIM_DRIFT_PPM=N
  * TL_SIM_NTP_STEP=AT_MS:NS (after libcuda was loaded)  TL_SIM_DEVICES=N  TL_SIM_HOLDER=NAME
- * TL_SIM_LOG=FILE (libcupti appends what is subscribed and enabled in it, and no longer)
+ * TL_SIM_MACHINE=FILE (machine.h)  TL_SIM_LOG=FILE (libcupti appends what is subscribed and enabled in it, and no longer)
  */
 
 enum sim_work_kind {

@@ -405,6 +405,70 @@ static void test_clues_gpu__its_own_process_is_no_neighbour(void **state)
 	assert_int_equal(l.n, 0);
 }
 
+/* Two processes that call different devices 0, as each was given its own. */
+static void device_0_of(struct feed *f, uint32_t tgid, uint32_t mhz)
+{
+	struct tl_gpu_state e = state_of(0, 1000, FULL_MHZ, 0);
+
+	e.hdr.tgid = tgid;
+	FEED(f, e);
+	e = state_of(1000, 3000, mhz, mhz == FULL_MHZ ? 0 : TL_GPU_POWER);
+	e.hdr.tgid = tgid;
+	FEED(f, e);
+}
+
+static void test_clues_gpu__numbers_are_of_a_process(void **state)
+{
+	struct feed *f = *state;
+
+	device_0_of(f, FEED_CORE, FULL_MHZ);
+	device_0_of(f, 4242, CAPPED_MHZ);
+	feed_step(f, 1500, 1520, 1, 0);
+	step_at(f, 1600, 20);
+	feed_done(f);
+	assert_int_equal(step_clues(f, 0, 10).n, 0);	/* known by no record ... */
+	assert_int_equal(step_clues(f, 1, 10).n, 0);	/* ... and by one */
+	assert_false(clues__step_is_odd(f->c, 1));
+}
+
+static void test_clues_gpu__clock_of_its_own(void **state)
+{
+	struct feed *f = *state;
+	struct clue_list l;
+
+	device_0_of(f, 4242, FULL_MHZ);
+	device_0_of(f, FEED_CORE, CAPPED_MHZ);
+	feed_step(f, 1500, 1520, 1, 0);
+	step_at(f, 1600, 20);
+	feed_done(f);
+	for (uint32_t i = 0; i < 2; i++) {
+		l = step_clues(f, i, 10);
+		assert_int_equal(l.n, 1);
+		assert_int_equal(l.v[0].mechanism, MECH_CLOCK);
+	}
+}
+
+/* Nobody who sees launches only knows the device's number; who is on one device means that. */
+static void test_clues_gpu__only_device_of_a_process(void **state)
+{
+	struct feed *f = *state;
+	struct tl_gpu_state e = state_of(0, 1000, FULL_MHZ, 0);
+	struct clue_list l;
+
+	e.hdr.tgid = FEED_CORE;
+	e.device = 5;
+	FEED(f, e);
+	e = state_of(1000, 3000, CAPPED_MHZ, TL_GPU_POWER);
+	e.hdr.tgid = FEED_CORE;
+	e.device = 5;
+	FEED(f, e);
+	step_at(f, 1500, 20);
+	feed_done(f);
+	l = step_clues(f, 0, 10);
+	assert_int_equal(l.n, 1);
+	assert_int_equal(l.v[0].who.id, 5);
+}
+
 static void test_clues_gpu__cold(void **state)
 {
 	struct feed *f = *state;
@@ -504,7 +568,8 @@ int main(void)
 		T(graph_miss), T(graph_miss_inferred), T(padding), T(padding_for_free), T(late_rank),
 		T(late_rank_by_its_wait), T(communication), T(missing_rank), T(neighbour), T(clock), T(states_that_overlap),
 		T(clock_then_neighbour), T(neighbour_takes_no_idle_time), T(only_its_devices),
-		T(any_device_if_none_is_known), T(its_own_process_is_no_neighbour), T(cold), T(no_sign), T(host_keeps_device_idle), T(copies),
+		T(any_device_if_none_is_known), T(its_own_process_is_no_neighbour), T(numbers_are_of_a_process), T(clock_of_its_own),
+		T(only_device_of_a_process), T(cold), T(no_sign), T(host_keeps_device_idle), T(copies),
 		T(survives_oom),
 	};
 

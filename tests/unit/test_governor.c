@@ -305,6 +305,28 @@ static void test_device_memory(void **state)
 			    "kernels -> graph: free device memory fell by 3072 MB to 1024 MB");
 }
 
+/* However little changed: what CUPTI takes may be what the server needs next. */
+static void test_little_device_memory(void **state)
+{
+	struct server s;
+
+	(void)state;
+	init(&s, TL_GPU_KERNELS, 0);
+	s.free_bytes = 300ull << 20;
+	run_for(&s, 10 * S, false);
+	assert_int_equal(s.n_changes, 0);
+	s.free_bytes = 200ull << 20;
+	run_for(&s, 10 * S, true);
+	assert_int_equal(s.last.level, TL_GPU_LAUNCHES);
+	assert_int_equal(s.last.trouble, TL_GPU_BUDGET);
+	assert_string_equal(s.last.why, "kernels -> launches: 200 MB of device memory are free, and CUPTI takes some");
+	run_for(&s, 3600 * S, false);	/* not tried again as long as that is so */
+	assert_int_equal(s.n_changes, 1);
+	s.free_bytes = 2ull << 30;
+	run_for(&s, 10 * S, true);
+	assert_int_equal(s.last.level, TL_GPU_GRAPH);
+}
+
 static void test_many_kernels(void **state)
 {
 	struct server s;
@@ -428,6 +450,7 @@ int main(void)
 		cmocka_unit_test(test_up_again_not_more_than_once_a_minute),
 		cmocka_unit_test(test_lost_records),
 		cmocka_unit_test(test_device_memory),
+		cmocka_unit_test(test_little_device_memory),
 		cmocka_unit_test(test_many_kernels),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_no_window_of_an_idle_server),
