@@ -17,7 +17,7 @@ WARN	:= -Wall -Wextra -Werror -Wmissing-prototypes -Wshadow -Wstrict-prototypes
 CFLAGS	?= -O2 -g
 CFLAGS_	:= -std=gnu11 $(WARN) $(CFLAGS) -fvisibility=hidden -Iinclude -Iagent -I$(B)/bpf \
 	   -I/usr/share/include/llhttp -DTL_VERSION='"$(VERSION)"' -D_GNU_SOURCE -MMD -MP
-LIBS	:= -lbpf -lelf -lz -lzstd -lcjson -lpthread
+LIBS	:= -lbpf -lelf -lz -lzstd -lcjson -lpthread -ldl
 
 # Floors 0-3 are pure; tests and fuzzers link them alone.
 PURE	:= $(wildcard agent/base/*.c agent/parse/*.c agent/engine/*.c agent/model/*.c)
