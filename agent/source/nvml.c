@@ -4,23 +4,24 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "source/nvml_priv.h"
 
 #define MS_NS 1000000ull
 
-enum { ROUND_MS = 500, CALL_LIMIT_MS = 2000, START_LIMIT_MS = 20000, SLOW_MS = 200, MAX_SLOW = 2, CLOSE_MS = 400 };
+enum {
+	ROUND_MS = 500, CALL_LIMIT_MS = 2000, START_LIMIT_MS = 20000, SLOW_MS = 200, MAX_SLOW = 2,
+	CLOSE_MS = 400, MAX_NAMES = 2,
+};
 
 static const struct symbol {
-	const char *names[3];	/* the first that is there */
+	const char *names[MAX_NAMES];	/* the first that is there */
 	size_t at;
 	bool needed;
 } symbols[] = {
@@ -54,8 +55,21 @@ uint64_t nvml_now_ns(void)
 
 /* ---- the library ---- */
 
+static bool find(struct nvml *n, const struct symbol *s)
+{
+	void *fn = NULL;
+
+	for (int k = 0; k < MAX_NAMES && s->names[k] && !fn; k++)
+		fn = dlsym(n->lib, s->names[k]);
+	memcpy((char *)&n->api + s->at, &fn, sizeof(fn));
+	return fn;
+}
+
 static int load(struct nvml *n, const char *path, char why[160])
 {
+	static const struct symbol first_processes = {
+		{ "nvmlDeviceGetComputeRunningProcesses" }, offsetof(struct nvml_api, processes), false
+	};
 	const char *name = path ? path : "libnvidia-ml.so.1";
 
 	n->lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -64,20 +78,13 @@ static int load(struct nvml *n, const char *path, char why[160])
 		return -ENOENT;
 	}
 	for (size_t i = 0; i < sizeof(symbols) / sizeof(*symbols); i++) {
-		void *fn = NULL;
-
-		for (int k = 0; k < 3 && symbols[i].names[k] && !fn; k++)
-			fn = dlsym(n->lib, symbols[i].names[k]);
-		if (!fn && symbols[i].needed) {
+		if (!find(n, &symbols[i]) && symbols[i].needed) {
 			snprintf(why, 160, "%s has no %s", name, symbols[i].names[0]);
 			return -ENOSYS;
 		}
-		memcpy((char *)&n->api + symbols[i].at, &fn, sizeof(fn));
 	}
-	if (!n->api.processes) {
-		*(void **)&n->api.processes = dlsym(n->lib, "nvmlDeviceGetComputeRunningProcesses");
-		n->old_processes = true;
-	}
+	if (!n->api.processes)
+		n->old_processes = find(n, &first_processes);
 	n->simulated = dlsym(n->lib, "tokenlag_simulated") != NULL;
 	return 0;
 }

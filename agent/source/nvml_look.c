@@ -190,16 +190,17 @@ void nvml_look_at(struct nvml *n, uint32_t device, bool deep, struct nvml_look *
 {
 	void *handle = n->handles[device];
 	char why[160], text[32];
-	int err, listed;
+	int err, clock, memory;
 
 	*ret = (struct nvml_look){ .device = device, .deep = deep, .at_ns = nvml_now_ns() };
 	if (!handle)
 		return;
-	err = listed = list_processes(n, handle, ret);
+	err = list_processes(n, handle, ret);
 	if (deep) {
 		ret->at_ns = nvml_now_ns();
-		err = read_clock(n, handle, ret);
-		err = read_memory(n, handle, ret) && err && listed ? err : 0;
+		clock = read_clock(n, handle, ret);
+		memory = read_memory(n, handle, ret);
+		err = err && clock && memory ? clock : 0;
 		measure_use(n, device, ret);
 	}
 	n->n_silent = err && err != NVML_LEAVE ? n->n_silent + 1 : 0;

@@ -37,7 +37,6 @@ struct nvml {
 	uint64_t seen_us[NVML_MAX_DEVICES];	/* the newest sample of utilization */
 	bool seen[NVML_MAX_DEVICES];		/* such samples were asked for before */
 	uint32_t n_silent;	/* looks in a row that told nothing */
-	int last_error;
 };
 
 enum { NVML_LEAVE = -1 };	/* as a result: it was not called, for the thread shall end */

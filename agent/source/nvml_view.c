@@ -3,7 +3,6 @@
 #include "source/nvml_view.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
