@@ -157,13 +157,25 @@ const char *who__text(const struct trace *t, enum part part, char *buf, size_t s
 
 /* ---- in a table ---- */
 
+/* "r4's prefill"; of its own other answers the shortest that can be said. Returns buf. */
+static const char *prefill_of(const struct crowd *c, const struct model_view *v, uint32_t seq, char buf[40])
+{
+	char name[24];
+
+	if (c->own && v->seqs[seq].req == c->own)
+		snprintf(buf, 40, "own prefills");
+	else
+		snprintf(buf, 40, "%s's prefill", crowd__name(c, v, seq, name));
+	return buf;
+}
+
 const char *who__brief(const struct trace *t, enum part part, char *buf, size_t size)
 {
 	uint32_t who = UINT32_MAX, found[MAX_HOLDERS];
 	struct wait w;
 	const struct crowd *crowd = &t->beside;
 	size_t n = part == PART_WAIT_SLOT ? find_holders(t, found) : 0;
-	char ms[UNITS_LEN], name[24], more[24] = "", tokens[32];
+	char ms[UNITS_LEN], name[40], more[24] = "", tokens[32];
 
 	units_ns(ms, t->sum_ns[part]);
 	if (n > 1)
@@ -182,8 +194,8 @@ const char *who__brief(const struct trace *t, enum part part, char *buf, size_t 
 			who = chief(&w.prefill);
 	}
 	if (who != UINT32_MAX)
-		snprintf(buf, size, "%s %s's prefill: %s", part == PART_PREFILL ? "with" : "behind",
-			 crowd__name(crowd, t->v, who, name), ms);
+		snprintf(buf, size, "%s %s: %s", part == PART_PREFILL ? "with" : "behind",
+			 prefill_of(crowd, t->v, who, name), ms);
 	else if (part == PART_PREFILL)
 		snprintf(buf, size, "prefill%s: %s", of_tokens(t, "tok", tokens), ms);
 	else
@@ -194,17 +206,16 @@ const char *who__brief(const struct trace *t, enum part part, char *buf, size_t 
 
 const char *who__stretched(const struct trace *t, uint64_t excess_ns, char *buf, size_t size)
 {
-	char ms[UNITS_LEN], names[NAMES_LEN], name[24];
+	char ms[UNITS_LEN], names[NAMES_LEN], name[40];
 
 	units_ns(ms, excess_ns);
-	crowd__name(&t->shared, t->v, chief(&t->shared), name);
 	if (size >= 60)
 		snprintf(buf, size, "+%s: prefill of %s", ms,
 			 crowd__prefill_text(&t->shared, t->v, names, sizeof(names)));
 	else if (t->shared.n <= 1)
-		snprintf(buf, size, "+%s: %s's prefill", ms, name);
+		snprintf(buf, size, "+%s: %s", ms, prefill_of(&t->shared, t->v, chief(&t->shared), name));
 	else
-		snprintf(buf, size, "+%s: %s prefill, %zu more", ms, name,
+		snprintf(buf, size, "+%s: %s prefill, %zu more", ms, crowd__name(&t->shared, t->v, chief(&t->shared), name),
 			 t->shared.n - 1 + t->shared.n_more);
 	return buf;
 }

@@ -323,6 +323,29 @@ static void test_report__escapes_only_with_color(void **state)
 	free(text);
 }
 
+/* In few columns there is no room for "its other answers's prefill". */
+static void test_report__names_own_prefills_shortly(void **state)
+{
+	struct fake *f = *state;
+	struct rec_request *r = fake_request(f, 0);
+	uint32_t q[3];
+	char *text;
+
+	fake_point(r, P_REQ_LAST_BYTE, 1);
+	fake_point(r, P_SUBMIT, 2);
+	fake_point(r, P_FIRST_TOKEN_WIRE, 1062);
+	for (int i = 0; i < 3; i++)
+		q[i] = fake_seq(f, r, (uint32_t)i);
+	fake_step(f, 3, 1061);
+	fake_member(f, q[0], 'P', 50);
+	fake_member(f, q[1], 'P', 400);
+	fake_member(f, q[2], 'P', 62);
+	fake_done(f, r, 1070);
+	text = report(f);
+	assert_has(text, "  with own prefills: 1.06 s\n");
+	free(text);
+}
+
 /* One step prefills much of r1 and little of r2; the table says whose time that was. */
 static void test_report__names_who_filled_a_prefill(void **state)
 {
@@ -552,6 +575,7 @@ int main(void)
 		TEST(test_report__several_servers),
 		TEST(test_report__escapes_only_with_color),
 		TEST(test_report__names_who_filled_a_prefill),
+		TEST(test_report__names_own_prefills_shortly),
 		TEST(test_report__classes_only_when_mixed),
 		TEST(test_request__points_in_order_of_time),
 		TEST(test_request__of_which_nothing_is_known),
