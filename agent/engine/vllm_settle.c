@@ -4,7 +4,9 @@
 
 #include <errno.h>
 
-enum { ABORT_RACE_NS = 1000000 };	/* an abort so soon behind a step may come before the next one */
+/* An abort so soon behind a step may come before the next one; on a host that is short of CPUs this takes longer,
+ * as the step itself does (seen: 7 ms of a step of 200). */
+enum { ABORT_RACE_NS = 1000000, ABORT_RACE_SHARE = 16 };
 
 /* The step that is being settled. */
 struct settling {
@@ -50,7 +52,9 @@ static void share_hits(struct vsched *s, struct vseq *seqs, enum vseq_fresh kind
 static void add(struct settling *t, const struct vseq *q, struct tl_member m)
 {
 	struct vsched_out *out = t->out;
-	bool raced = !m.n_out && q->abort_ns && q->abort_ns - t->s->plan_ns < ABORT_RACE_NS;
+	uint64_t share_ns = (t->in->end_ns - t->s->plan_ns) / ABORT_RACE_SHARE;
+	uint64_t race_ns = share_ns > ABORT_RACE_NS ? share_ns : ABORT_RACE_NS;
+	bool raced = !m.n_out && q->abort_ns && q->abort_ns - t->s->plan_ns < race_ns;
 	/* Of a decoding one, the drafts are taken off for all at once: which it had, no row says. */
 	uint32_t n = m.phase == TL_DECODE ? 1 : m.n_tokens;
 

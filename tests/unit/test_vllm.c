@@ -156,6 +156,26 @@ static void test_abort__ends_with_the_step(void **state)
 	SAID(f, "step 2:d1 @1040-1050\n");
 }
 
+/* Where a step takes long for want of a CPU, so does what lies between two: an abort may be read there or not. */
+static void test_abort__soon_behind_the_begin_of_a_long_step(void **state)
+{
+	struct fixture *f = *state;
+
+	known_mode(f);
+	add(f, "a", 20);
+	add(f, "b", 20);
+	add(f, "c", 20);
+	step(f, "a b c", stats(3, 0, 3, 0, 0));
+	SAID(f, "begin 2\nbegin 3\nbegin 4\nstep 2:p20 3:p20 4:p20 @1020-1030\n");
+	f->now += 9 * MS;
+	abort_it(f, "b");
+	f->now += 2 * MS;
+	abort_it(f, "c");
+	f->now += 139 * MS;
+	step(f, "a", stats(1, 0, 0, 0, 0));
+	SAID(f, "open step 2:d1 3:d1? 4:d1 @1030-1190\nend 3\nend 4\n");
+}
+
 static void test_preempt__told_with_the_next_output(void **state)
 {
 	struct fixture *f = *state;
@@ -310,7 +330,8 @@ int main(void)
 		T(stats__of_no_step_are_those_of_the_next),
 		T(ids__children_and_prompts_of_one_request),
 		T(request__one_name_of_several_at_once_tells_nothing), T(add__seen_twice_is_one), T(add__cut),
-		T(abort__ends_with_the_step), T(preempt__told_with_the_next_output),
+		T(abort__ends_with_the_step), T(abort__soon_behind_the_begin_of_a_long_step),
+		T(preempt__told_with_the_next_output),
 		T(preempt__several_and_the_last_word), T(late__rows_of_strangers),
 		T(cut__message_is_no_preemption), T(lost__streams_are_joined_anew),
 		T(lost__given_up_but_alive), T(garbage__is_counted),
