@@ -50,6 +50,15 @@ static void take_clues(struct walk *w, uint64_t until_ns, uint64_t *left)
 	gap_add_clues(w->g, &l, left);
 }
 
+/* What its own threads did to each other is the reason where no other is left. */
+static void take_crowd(struct walk *w, uint64_t until_ns, uint64_t *left)
+{
+	struct clue_list l;
+
+	clues__crowd(w->b->clues, engine_of(w), w->at_ns, until_ns, &l);
+	gap_add_clues(w->g, &l, left);
+}
+
 static void take_step_clues(struct walk *w, uint32_t step, uint64_t usual_ns, uint64_t *left)
 {
 	struct clue_list l;
@@ -79,6 +88,8 @@ void cut_hole(struct walk *w, uint64_t until_ns, uint32_t next_step, enum mechan
 		left = 0;
 	}
 	take_clues(w, until_ns, &left);
+	if (e.n_learnt && left > e.hole_err_ns)
+		take_crowd(w, until_ns, &left);
 	if (e.n_learnt && left > e.hole_err_ns)
 		gap_add(w->g, MECH_UNEXPLAINED, PROV_NONE, left, NULL, NULL);
 	else
@@ -142,6 +153,8 @@ static void cut_decode(struct walk *w, uint32_t step, uint64_t until_ns, const s
 		gap_add_prefill(w->b, w->g, prefill, step, w->seq);
 		left -= prefill;
 	}
+	if (left > e->err_ns)
+		take_crowd(w, until_ns, &left);
 	if (left > e->err_ns) {
 		gap_add(w->g, MECH_UNEXPLAINED, PROV_NONE, left, NULL, NULL);
 		left = 0;

@@ -159,11 +159,11 @@ static uint64_t watched_threads(const struct clues *c, uint32_t engine)
 			bits |= BIT(MECH_GC) | BIT(MECH_GIL) | BIT(MECH_GRAMMAR) | BIT(MECH_COMPILE);
 			/* fall through */
 		case TL_ROLE_COMPUTE:
-			bits |= BIT(MECH_THROTTLED) | BIT(MECH_RUN_QUEUE) | BIT(MECH_PAGE_FAULT) |
-				BIT(MECH_STOPPED);
+			bits |= BIT(MECH_THROTTLED) | BIT(MECH_RUN_QUEUE) | BIT(MECH_FEW_CPUS) |
+				BIT(MECH_PAGE_FAULT) | BIT(MECH_STOPPED);
 			break;
 		case TL_ROLE_FRONT:
-			bits |= BIT(MECH_EVENT_LOOP) | BIT(MECH_METRICS);
+			bits |= BIT(MECH_EVENT_LOOP) | BIT(MECH_TOKENIZER) | BIT(MECH_METRICS);
 			break;
 		case TL_ROLE_DETOKENIZER:
 			bits |= BIT(MECH_DETOKENIZER);
@@ -260,6 +260,7 @@ void clues__free(struct clues *c)
 		return;
 	lines_free(c->engine_lines, c->v->n_engines);
 	lines_free(c->run_lines, c->v->n_engines);
+	lines_free(c->crowd_lines, c->v->n_engines);
 	lines_free(c->front_lines, c->n_threads);
 	gpu_free(c);
 	send_free(c);

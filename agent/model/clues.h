@@ -36,6 +36,11 @@ struct clue_list {
 void clues__engine(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns,
 		   struct clue_list *ret);
 
+/* The same of threads that had to wait for each other's CPU, beside these. Steps take that long as a rule where there are
+ * too few CPUs, so it is no disturbance; of what is beyond usual it is the reason if there is no other. */
+void clues__crowd(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns,
+		  struct clue_list *ret);
+
 /* Amounts for one step (index), from the device's side: compile, graph miss or padding, a late rank,
  * copies, a host that kept it idle, slow clock, neighbour. `usual_ns`: what the step takes undisturbed (0: not known).
  * They may add up to more than the step's excess: taken in the order given until it is used up. */

@@ -99,13 +99,41 @@ static bool computes(const struct watched *w)
 	return w->t->role == TL_ROLE_ENGINE || w->t->role == TL_ROLE_LAUNCH || w->t->role == TL_ROLE_COMPUTE;
 }
 
-/* An engine's thread that waits behind one that computes the same steps, of its own process or of a worker of
- * its server: that is what the step takes where there are too few CPUs for both. */
-static bool behind_own_work(const struct clues *c, const struct watched *w, const struct tl_thread_span *s)
+/* Behind a thread of its own server. *ret: what is recorded of that; NULL: nothing. */
+static bool behind_own(const struct clues *c, const struct watched *w, const struct tl_thread_span *s,
+		       const struct watched **ret)
 {
 	const struct watched *by = s->by_tid ? clues_thread(c, s->by_tgid, s->by_tid) : NULL;
 
-	return by && computes(by) && by->server == w->server;
+	*ret = by;
+	if (by)
+		return by->server == w->server && by->t->role != TL_ROLE_PROXY;
+	return s->by_tid && (s->by_tgid == w->t->hdr.tgid ||
+			     (map__get(c->processes, s->by_tgid) && clues_server(c, s->by_tgid) == w->server));
+}
+
+/*
+ * The CPU was another thread's of the same server. Of two that compute the same steps that is what a step takes where
+ * there are too few CPUs for both: apart from the rest. false: others had it for the rest, and it begins there.
+ */
+static bool classify_own(const struct clues *c, bool front, const struct tl_thread_span *s,
+			 const struct watched *by, struct piece *p)
+{
+	p->mechanism = MECH_FEW_CPUS;
+	if (front || !by || !computes(by)) {
+		p->rank = RANK_RUN_QUEUE;
+		if (by && (by->t->role == TL_ROLE_FRONT || by->t->role == TL_ROLE_OTHER))
+			p->work = work_of(c, s->by_tgid, by->t->role == TL_ROLE_FRONT ? s->by_tid : 0, p->t0_ns,
+					  p->t1_ns);
+		return true;
+	}
+	p->rank = RANK_CROWD;
+	p->prov = PROV_INFERRED;
+	if (s->by_ns >= (p->t1_ns - p->t0_ns) / 10 * 9)
+		return true;
+	p->t0_ns += s->by_ns;
+	p->more = 1;
+	return false;
 }
 
 /* false: says nothing. */
@@ -113,6 +141,7 @@ static bool classify_span(const struct clues *c, const struct watched *w, bool f
 			  struct piece *p)
 {
 	const struct tl_thread_span *s = &c->ev->spans.v[p->at];
+	const struct watched *by;
 
 	switch (s->state) {
 	case TL_SPAN_RUNNABLE:
@@ -122,14 +151,11 @@ static bool classify_span(const struct clues *c, const struct watched *w, bool f
 			p->prov = p->more ? PROV_OBSERVED : PROV_INFERRED;
 			return true;
 		}
-		if (!front && behind_own_work(c, w, s)) {
-			if (s->by_ns >= (p->t1_ns - p->t0_ns) / 10 * 9)
-				return false;
-			p->t0_ns += s->by_ns;	/* others had it for the rest */
-			p->more = 1;
-		}
+		if (behind_own(c, w, s, &by) && classify_own(c, front, s, by, p))
+			return true;
 		p->rank = RANK_RUN_QUEUE;
 		p->mechanism = MECH_RUN_QUEUE;
+		p->prov = PROV_OBSERVED;
 		return true;
 	case TL_SPAN_SLEEP:
 		if (s->wait == TL_WAIT_STOPPED) {
@@ -345,6 +371,18 @@ static int keep_in_holes(const struct clues *c, uint32_t engine, const struct pi
 	return 0;
 }
 
+/*
+ * An engine's thread whose steps a worker of another process computes has nothing to do in them but wait: behind that
+ * worker, it is not what the step waits for.
+ */
+static bool is_idle_in_steps(const struct clues *c, const struct piece *p)
+{
+	const struct tl_thread_span *s = &c->ev->spans.v[p->at];
+	const struct watched *w = clues_thread(c, s->hdr.tgid, s->hdr.tid);
+
+	return w->t->role == TL_ROLE_ENGINE && s->by_tgid != s->hdr.tgid;
+}
+
 /* Pieces of all threads of an engine. 0 or -ENOMEM */
 static int engine_pieces(const struct clues *c, uint32_t engine, struct piece_list *ret)
 {
@@ -363,13 +401,15 @@ static int engine_pieces(const struct clues *c, uint32_t engine, struct piece_li
 
 static int engine_line(struct clues *c, uint32_t engine)
 {
-	struct piece_list raw = { 0 }, kept = { 0 }, runs = { 0 };
+	struct piece_list raw = { 0 }, kept = { 0 }, runs = { 0 }, crowd = { 0 };
 	int err = engine_pieces(c, engine, &raw);
 
 	for (size_t i = 0; i < raw.l.n && !err; i++) {
 		const struct piece *p = &raw.l.v[i];
 
-		if (p->rank != RANK_RUN)
+		if (p->rank == RANK_CROWD)
+			err = is_idle_in_steps(c, p) ? keep_in_holes(c, engine, p, &crowd) : piece_add(&crowd, p);
+		else if (p->rank != RANK_RUN)
 			err = piece_add(&kept, p);
 		else
 			err = keep_in_holes(c, engine, p, &kept);
@@ -380,9 +420,12 @@ static int engine_line(struct clues *c, uint32_t engine)
 		err = line_make(&kept, &c->engine_lines[engine]);
 	if (!err)
 		err = line_make(&runs, &c->run_lines[engine]);
+	if (!err)
+		err = line_make(&crowd, &c->crowd_lines[engine]);
 	vec_free(&raw.l);
 	vec_free(&kept.l);
 	vec_free(&runs.l);
+	vec_free(&crowd.l);
 	return err;
 }
 
@@ -392,7 +435,8 @@ int engine_lines_make(struct clues *c)
 
 	c->engine_lines = calloc(c->v->n_engines + 1, sizeof(*c->engine_lines));
 	c->run_lines = calloc(c->v->n_engines + 1, sizeof(*c->run_lines));
-	if (!c->engine_lines || !c->run_lines)
+	c->crowd_lines = calloc(c->v->n_engines + 1, sizeof(*c->crowd_lines));
+	if (!c->engine_lines || !c->run_lines || !c->crowd_lines)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < c->v->n_engines && !err; i++)
 		err = engine_line(c, i);
@@ -419,16 +463,11 @@ static void list_estimate(const struct clues *c, struct clue_list *ret, const st
 	}
 }
 
-void clues__engine(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns,
-		   struct clue_list *ret)
+static void list_line(const struct clues *c, const struct line *l, uint64_t t0_ns, uint64_t t1_ns,
+		      struct clue_list *ret)
 {
-	const struct line *l;
 	size_t i, n;
 
-	ret->n = 0;
-	if (engine >= c->v->n_engines)
-		return;
-	l = &c->engine_lines[engine];
 	i = pieces_after(l->p, l->n, t0_ns);
 	n = pieces_after(l->p, l->n, t1_ns) - i;
 	if (n > MAX_PIECES_ASKED) {
@@ -438,4 +477,20 @@ void clues__engine(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint6
 	for (; i < l->n && l->p[i].t0_ns < t1_ns; i++)
 		list_add_piece(c, ret, &l->p[i], t0_ns, t1_ns);
 	list_sort(ret);
+}
+
+void clues__engine(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns,
+		   struct clue_list *ret)
+{
+	ret->n = 0;
+	if (engine < c->v->n_engines)
+		list_line(c, &c->engine_lines[engine], t0_ns, t1_ns, ret);
+}
+
+void clues__crowd(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns,
+		  struct clue_list *ret)
+{
+	ret->n = 0;
+	if (engine < c->v->n_engines)
+		list_line(c, &c->crowd_lines[engine], t0_ns, t1_ns, ret);
 }

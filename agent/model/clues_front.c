@@ -139,7 +139,7 @@ static int tokenizer_pieces(const struct clues *c, const struct watched *w, stru
 	for (size_t i = w->code0; i < w->code1; i++) {
 		const struct tl_code *k = &c->ev->codes.v[i];
 		struct piece p = { .t0_ns = k->since_ns, .t1_ns = k->hdr.ts_ns, .at = i, .src = SRC_CODE,
-				   .rank = RANK_BUSY, .mechanism = MECH_EVENT_LOOP, .prov = PROV_OBSERVED };
+				   .rank = RANK_BUSY, .mechanism = MECH_TOKENIZER, .prov = PROV_OBSERVED };
 
 		if (k->code != TL_CODE_TOKENIZER || 4u * k->n_samples < 3u * k->of_samples || p.t1_ns <= p.t0_ns)
 			continue;

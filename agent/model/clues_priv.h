@@ -17,6 +17,7 @@ enum piece_rank {
 	RANK_BUSY,		/* on a CPU in code that is no part of what was waited for */
 	RANK_RUN,		/* on a CPU, nobody knows in which code */
 	RANK_HELD,		/* inside the process, no thread was busy with it */
+	RANK_CROWD,		/* behind another thread that computes the same steps: as a rule what these take */
 	N_PIECE_RANKS
 };
 enum piece_src { SRC_SPAN = 1, SRC_CODE = 2, SRC_HELD = 3 };
@@ -113,6 +114,7 @@ struct clues {
 	size_t n_threads;
 	struct line *engine_lines;	/* per engine */
 	struct line *run_lines;		/* per engine with records of devices: its threads on a CPU */
+	struct line *crowd_lines;	/* per engine: what its own threads waited behind each other */
 	struct line *front_lines;	/* per thread; empty for those that are not of a front end */
 	uint32_t *fronts;		/* threads that are, by index */
 	size_t n_fronts;

@@ -122,6 +122,19 @@ static const struct rec_other *piece_other(const struct clues *c, const struct p
 	return w && w->what >= OTHER_BASE ? &c->v->others[w->what - OTHER_BASE] : NULL;
 }
 
+/* A thread of the same server, and what that worked on if it is one of the front end. */
+static void who_crowded(const struct clues *c, const struct piece *p, const struct tl_thread_span *s,
+			struct clue *k)
+{
+	const struct rec_other *other = piece_other(c, p);
+
+	k->who = NAMED(WHO_THREAD, s->by_tid, s->by_name);
+	if (other)
+		k->root = NAMED(WHO_CLIENT, other->peer_port, other->path);
+	else if (p->work)
+		k->root = (struct culprit){ .type = WHO_REQUEST, .id = c->works[p->work - 1].what };
+}
+
 static void who_locked(const struct clues *c, const struct piece *p, const struct tl_thread_span *s,
 		       struct clue *k)
 {
@@ -169,7 +182,7 @@ static void who_was_busy(const struct clues *c, const struct piece *p, struct cl
 	uint32_t req = piece_request(c, p);
 	const struct watched *w = clues_thread(c, tgid, tid);
 
-	if (other && (p->mechanism == MECH_METRICS || p->mechanism == MECH_EVENT_LOOP)) {
+	if (other && (p->mechanism == MECH_METRICS || p->mechanism == MECH_EVENT_LOOP || p->mechanism == MECH_TOKENIZER)) {
 		k->who = NAMED(WHO_CLIENT, other->peer_port, other->path);
 		k->prov = PROV_INFERRED;
 	} else if (req != UINT32_MAX) {
@@ -205,7 +218,10 @@ void list_add_piece(const struct clues *c, struct clue_list *l, const struct pie
 		who_throttled(c, p, s, &k);
 		break;
 	case RANK_RUN_QUEUE:
-		if (!p->more)	/* else by nobody that is known */
+	case RANK_CROWD:
+		if (p->mechanism == MECH_FEW_CPUS)
+			who_crowded(c, p, s, &k);
+		else if (!p->more)	/* else by nobody that is known */
 			who_ran(c, s, &k);
 		break;
 	case RANK_PAGE_FAULT:

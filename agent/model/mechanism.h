@@ -26,6 +26,7 @@ enum mechanism {		/* the order is that of tables; what is told outside are names
 	/* the machine */
 	MECH_THROTTLED,		/* CPU quota of a cgroup */
 	MECH_RUN_QUEUE,		/* somebody else had the CPU */
+	MECH_FEW_CPUS,		/* another thread of the server had it */
 	MECH_PAGE_FAULT,	/* waited for the disk */
 	MECH_STOPPED,		/* by a signal, a debugger, a freezer */
 	/* devices */
@@ -37,6 +38,7 @@ enum mechanism {		/* the order is that of tables; what is told outside are names
 	MECH_COPY,
 	/* behind the engine */
 	MECH_EVENT_LOOP,	/* the front end was busy with something else */
+	MECH_TOKENIZER,		/* the thread that tokenizes was busy with another's text */
 	MECH_METRICS,		/* the front end answered a scrape */
 	MECH_DETOKENIZER,	/* outputs wait because it is saturated */
 	MECH_APP_BUFFER,	/* held inside the server process: compression, middleware */

@@ -147,9 +147,42 @@ static void append_request_facts(struct sentence *to, const struct model_view *v
 }
 
 /* "; worst culprit r17 (8188 tokens): 640 ms on 2 requests" */
+/* What is behind most of what a culprit did by a mechanism, if it is one and the same. NULL: nothing is, or several. */
+static const struct culprit *main_root(const struct blame_sum *s, int mechanism, unsigned int where,
+				       const struct culprit *who)
+{
+	const struct culprit *root = NULL;
+	uint64_t all = 0, ns = 0;
+
+	for (int pass = 0; pass < 2; pass++) {	/* the only one that can have half of it; then whether it has */
+		uint64_t lead = 0;
+
+		for (size_t i = 0; i < s->n_pairs; i++) {
+			const struct blame_pair *p = &s->pairs[i];
+			uint64_t n = (where & IN_GAPS ? p->ns : 0) + (where & IN_TTFTS ? p->ttft_ns : 0);
+
+			if (p->mechanism != mechanism || !culprit_same(&p->culprit, who))
+				continue;
+			if (pass) {
+				all += n;
+				ns += root && culprit_same(&p->root, root) ? n : 0;
+			} else if (root && culprit_same(&p->root, root)) {
+				lead += n;
+			} else if (n > lead) {
+				root = &p->root;
+				lead = n - lead;
+			} else {
+				lead -= n;
+			}
+		}
+	}
+	return root && 2 * ns > all ? root : NULL;
+}
+
 static int append_culprit(struct sentence *to, const struct model_view *v, const struct blame_sum *s,
 			  int mechanism, unsigned int where)
 {
+	const struct culprit *root;
 	struct blame_who who;
 	char name[CULPRIT_TEXT], ms[UNITS_LEN];
 	long n = blame_sum__culprits(s, 1ull << mechanism, where, &who, 1);
@@ -159,6 +192,9 @@ static int append_culprit(struct sentence *to, const struct model_view *v, const
 	append(to, "; worst culprit %s", who_text(v, &who, name, sizeof(name)));
 	if (who.who.type == WHO_REQUEST)
 		append_request_facts(to, v, who.who.id);
+	root = who.who.type == WHO_THREAD ? main_root(s, mechanism, where, &who.who) : NULL;
+	if (root && root->type == WHO_CLIENT && root->name[0])
+		append(to, ", mostly for %.*s", (int)sizeof(root->name), root->name);
 	append(to, ": %s %son %u request%s", units_ns(ms, who.ns + who.ttft_ns),
 	       where == IN_GAPS ? "of gaps " : where == IN_TTFTS ? "of TTFTs " : "", who.n_victims,
 	       who.n_victims == 1 ? "" : "s");
@@ -216,6 +252,7 @@ static const char *const phrases[N_MECHANISMS] = {
 	[MECH_GRAMMAR] = "grammars of structured output",
 	[MECH_THROTTLED] = "a CPU quota that was used up",
 	[MECH_RUN_QUEUE] = "waiting for a CPU",
+	[MECH_FEW_CPUS] = "waiting for a CPU that the server's own threads had",
 	[MECH_PAGE_FAULT] = "waiting for the disk",
 	[MECH_STOPPED] = "the server being stopped or frozen",
 	[MECH_GRAPH_MISS] = "CUDA graph misses",
@@ -224,6 +261,7 @@ static const char *const phrases[N_MECHANISMS] = {
 	[MECH_NEIGHBOUR] = "a neighbour on the GPU",
 	[MECH_CLOCK] = "a lowered GPU clock",
 	[MECH_EVENT_LOOP] = "the front end's event loop, blocked",
+	[MECH_TOKENIZER] = "waiting for a tokenizer that was busy with another's text",
 	[MECH_METRICS] = "metrics scrapes on the event loop",
 	[MECH_DETOKENIZER] = "a saturated detokenizer",
 	[MECH_APP_BUFFER] = "chunks held inside the server process",

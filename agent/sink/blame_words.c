@@ -27,6 +27,8 @@ static const char *const advice[N_MECHANISMS] = {
 	[MECH_GRAMMAR] = "keep compiled grammars, or compile them off the serving loop",
 	[MECH_THROTTLED] = "raise the quota (cpu.max), or let fewer threads compute",
 	[MECH_RUN_QUEUE] = "give the engine CPUs of its own, or move the other process",
+	[MECH_FEW_CPUS] = "give the server more CPUs, or let fewer of its threads run at once "
+			  "(OMP_NUM_THREADS, threads of tokenizers)",
 	[MECH_PAGE_FAULT] = "lock the model in memory, and see what else needs memory",
 	[MECH_STOPPED] = "see who stops it: SIGSTOP, a debugger, a frozen cgroup (docker pause)",
 	[MECH_GRAPH_MISS] = "capture graphs for this batch size, or run no more sequences than captured",
@@ -38,6 +40,7 @@ static const char *const advice[N_MECHANISMS] = {
 	[MECH_COPY] = "look for copies from pageable memory in every step",
 	[MECH_EVENT_LOOP] = "tokenize off the event loop or run more API processes; limit the size of "
 			    "prompts at the gateway",
+	[MECH_TOKENIZER] = "run more API processes; limit the size of prompts at the gateway",
 	[MECH_METRICS] = "scrape less often, or from a process of its own",
 	[MECH_DETOKENIZER] = "run more processes that detokenize, or stream several tokens per chunk",
 	[MECH_APP_BUFFER] = "turn compression and buffering middleware off for streams",

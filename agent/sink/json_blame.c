@@ -214,6 +214,14 @@ static void write_provenance(struct jsonw *w, const struct blame_sum *s)
 	jsonw__end_object(w);
 }
 
+/* Where its percentiles are taken: as far as somebody says when the client had its tokens, there. */
+static const char *end_of(const struct blame_sum *s)
+{
+	if (!s->n_at_client)
+		return "wire";
+	return s->n_at_client < s->n_ttfts ? "mixed" : "client";
+}
+
 static void write_what_ifs(struct jsonw *w, const struct blame_sum *s)
 {
 	jsonw__key(w, "what_if");
@@ -223,6 +231,7 @@ static void write_what_ifs(struct jsonw *w, const struct blame_sum *s)
 
 		jsonw__object(w);
 		json_str(w, "without", mechanism_name(x->without));
+		json_str(w, "end", end_of(s));
 		json_ms(w, "tpot_p50_ms", x->tpot.n ? (int64_t)x->tpot.p50 : -1);
 		json_ms(w, "tpot_p99_ms", x->tpot.n ? (int64_t)x->tpot.p99 : -1);
 		json_ms(w, "ttft_p99_ms", x->ttft.n ? (int64_t)x->ttft.p99 : -1);

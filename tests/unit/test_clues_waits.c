@@ -5,15 +5,56 @@
 enum { WORKER = 300, POOL = 151 };
 #define T(name) cmocka_unit_test_setup_teardown(test_waits__##name, feed_setup, feed_teardown)
 
-static struct clue_list engine_clues(const struct feed *f, double t0, double t1)
+static uint32_t core_of(const struct feed *f)
 {
-	struct clue_list l;
 	uint32_t i = 0;
 
 	while (f->v.engines[i].e.hdr.tgid != FEED_CORE)
 		i++;
-	clues__engine(f->c, i, at(t0), at(t1), &l);
+	return i;
+}
+
+static struct clue_list engine_clues(const struct feed *f, double t0, double t1)
+{
+	struct clue_list l;
+
+	clues__engine(f->c, core_of(f), at(t0), at(t1), &l);
 	return l;
+}
+
+static struct clue_list crowd_clues(const struct feed *f, double t0, double t1)
+{
+	struct clue_list l;
+
+	clues__crowd(f->c, core_of(f), at(t0), at(t1), &l);
+	return l;
+}
+
+static struct clue_list front_clues(const struct feed *f, double t0, double t1, uint32_t self)
+{
+	struct clue_list l;
+
+	clues__front(f->c, 0, at(t0), at(t1), self, &l);
+	return l;
+}
+
+/* A request that is no LLM's, of 3 MB, read at 0 and answered at 510. */
+static void feed_other(struct feed *f, const char *path)
+{
+	struct tl_conn open = { .hdr = FEED_HDR(open, TL_CONN, 0, FEED_API, FEED_FRONT, at(0)), .conn = 9,
+				.what = TL_CONN_OPEN, .peer_port = 51111 };
+	struct tl_req_begin b = { .hdr = FEED_HDR(b, TL_REQ_BEGIN, TL_API_OTHER, FEED_API, FEED_FRONT, at(0)),
+				  .req = 9, .conn = 9 };
+	struct tl_req_facts e = { .hdr = FEED_HDR(e, TL_REQ_FACTS, 0, FEED_API, FEED_FRONT, at(0)), .req = 9,
+				  .body_bytes = 3000000 };
+	struct tl_req_end end = { .hdr = FEED_HDR(end, TL_REQ_END, 0, FEED_API, FEED_FRONT, at(510)), .req = 9,
+				  .how = TL_END_COMPLETE, .status = 200 };
+
+	snprintf(e.path, sizeof(e.path), "%s", path);
+	FEED(f, open);
+	FEED(f, b);
+	FEED(f, e);
+	FEED(f, end);
 }
 
 static struct tl_thread_span span_by(double t0, double t1, uint16_t state, uint32_t by, double by_ms, const char *name)
@@ -92,6 +133,85 @@ static void test_waits__behind_own_worker(void **state)
 	struct clue_list l = engine_clues(f, 990, 1020);
 	only(&l, MECH_RUN_QUEUE, 4);	/* a stranger's */
 	assert_int_equal(l.v[0].who.id, 7777);
+	/* In a step its engine has nothing to do but wait for it; of threads that compute, each waits for the other. */
+	assert_int_equal(crowd_clues(f, 990, 1020).n, 0);
+}
+
+static void test_waits__of_a_worker_behind_another(void **state)
+{
+	struct feed *f = *state;
+	struct tl_thread_span s = span_by(1000, 1004, TL_SPAN_RUNNABLE, WORKER, 4, "pool");
+	const struct clue *k;
+
+	feed_thread(f, WORKER, WORKER, TL_ROLE_COMPUTE, -1, "pool");
+	feed_thread(f, FEED_CORE, 201, TL_ROLE_COMPUTE, -1, "pool");
+	s.hdr.tid = 201;
+	FEED(f, s);
+	feed_done(f);
+	assert_int_equal(engine_clues(f, 990, 1020).n, 0);	/* no disturbance: steps take that long as a rule */
+	struct clue_list l = crowd_clues(f, 990, 1020);
+	k = only(&l, MECH_FEW_CPUS, 4);
+	assert_int_equal(k->prov, PROV_INFERRED);
+	assert_int_equal(k->who.type, WHO_THREAD);
+	assert_int_equal(k->who.id, WORKER);
+}
+
+/* Between steps the engine has work of its own. */
+static void test_waits__between_steps_behind_own_worker(void **state)
+{
+	struct feed *f = *state;
+	struct tl_thread_span s = span_by(995, 1015, TL_SPAN_RUNNABLE, WORKER, 20, "VLLM::Worker");
+
+	feed_engine(f, WORKER, FEED_API);
+	feed_thread(f, WORKER, WORKER, TL_ROLE_LAUNCH, -1, "VLLM::Worker");
+	feed_step(f, 980, 1000, 2, 0);
+	feed_step(f, 1012, 1030, 2, 0);
+	FEED(f, s);
+	feed_done(f);
+	struct clue_list l = crowd_clues(f, 990, 1020);
+	only(&l, MECH_FEW_CPUS, 12);
+	assert_string_equal(l.v[0].who.name, "VLLM::Worker");
+}
+
+/* The thread that reads and writes waits for a CPU that the engine has. */
+static void test_waits__of_the_front_end_behind_its_engine(void **state)
+{
+	struct feed *f = *state;
+	struct tl_thread_span s = span_by(1000, 1030, TL_SPAN_RUNNABLE, FEED_CORE, 30, "VLLM::EngineCor");
+	const struct clue *k;
+
+	s.hdr.tgid = FEED_API;
+	s.hdr.tid = FEED_FRONT;
+	FEED(f, s);
+	feed_request(f, 10, 990, 991, 282);
+	feed_refused(f, 10, 1100);
+	feed_done(f);
+	struct clue_list l = front_clues(f, 991, 1100, 0);
+	k = only(&l, MECH_FEW_CPUS, 30);
+	assert_int_equal(k->prov, PROV_OBSERVED);
+	assert_int_equal(k->who.type, WHO_THREAD);
+	assert_string_equal(k->who.name, "VLLM::EngineCor");
+	assert_int_equal(k->root.type, WHO_NOBODY);
+}
+
+/* Who had the CPU answered a scrape meanwhile: that is the root. */
+static void test_waits__behind_a_scrape(void **state)
+{
+	struct feed *f = *state;
+	struct tl_thread_span s = span_by(20, 500, TL_SPAN_RUNNABLE, FEED_API, 480, "vllm");
+	const struct clue *k;
+
+	s.by_tid = FEED_FRONT;
+	feed_other(f, "/metrics");
+	FEED(f, s);
+	feed_done(f);
+	struct clue_list l = engine_clues(f, 0, 600);
+	k = only(&l, MECH_FEW_CPUS, 480);
+	assert_int_equal(k->who.type, WHO_THREAD);
+	assert_int_equal(k->who.id, FEED_FRONT);
+	assert_int_equal(k->root.type, WHO_CLIENT);
+	assert_int_equal(k->root.id, 51111);
+	assert_string_equal(k->root.name, "/metrics");
 }
 
 /* It had the CPU for most of the wait: who had it for the rest is not known. */
@@ -109,7 +229,7 @@ static void test_waits__partly_behind_own_worker(void **state)
 	assert_int_equal(l.v[0].who.type, WHO_NOBODY);
 }
 
-/* What computes no steps, or those of another server, has no business on its CPU. */
+/* Another server is a stranger; a thread of its own that computes no steps is not, but no part of them either. */
 static void test_waits__behind_others_of_the_host(void **state)
 {
 	struct feed *f = *state;
@@ -125,8 +245,11 @@ static void test_waits__behind_others_of_the_host(void **state)
 	feed_done(f);
 	struct clue_list l = engine_clues(f, 990, 1020);
 	assert_int_equal(l.n, 2);
+	assert_int_equal(l.v[0].mechanism, MECH_RUN_QUEUE);
 	assert_int_equal(l.v[0].who.id, 900);
-	assert_int_equal(l.v[1].who.id, FEED_API);
+	assert_int_equal(l.v[1].mechanism, MECH_FEW_CPUS);
+	assert_int_equal(l.v[1].who.type, WHO_THREAD);
+	assert_int_equal(l.v[1].who.id, FEED_FRONT);
 }
 
 /* ---- quotas ---- */
@@ -175,30 +298,10 @@ static void test_waits__quota_told_far_too_short(void **state)
 
 /* ---- tokenizers ---- */
 
-static struct clue_list front_clues(const struct feed *f, double t0, double t1, uint32_t self)
-{
-	struct clue_list l;
-
-	clues__front(f->c, 0, at(t0), at(t1), self, &l);
-	return l;
-}
-
-/* POST /tokenize with 3 MB, read at 0 and answered at 510; a thread of the process tokenizes it. */
+/* POST /tokenize with 3 MB; a thread of the process tokenizes it. */
 static void feed_tokenize(struct feed *f)
 {
-	struct tl_conn open = { .hdr = FEED_HDR(open, TL_CONN, 0, FEED_API, FEED_FRONT, at(0)), .conn = 9,
-				.what = TL_CONN_OPEN, .peer_port = 51111 };
-	struct tl_req_begin b = { .hdr = FEED_HDR(b, TL_REQ_BEGIN, TL_API_OTHER, FEED_API, FEED_FRONT, at(0)),
-				  .req = 9, .conn = 9 };
-	struct tl_req_facts e = { .hdr = FEED_HDR(e, TL_REQ_FACTS, 0, FEED_API, FEED_FRONT, at(0)), .req = 9,
-				  .body_bytes = 3000000, .path = "/tokenize" };
-	struct tl_req_end end = { .hdr = FEED_HDR(end, TL_REQ_END, 0, FEED_API, FEED_FRONT, at(510)), .req = 9,
-				  .how = TL_END_COMPLETE, .status = 200 };
-
-	FEED(f, open);
-	FEED(f, b);
-	FEED(f, e);
-	FEED(f, end);
+	feed_other(f, "/tokenize");
 	feed_thread(f, FEED_API, POOL, TL_ROLE_OTHER, -1, "vllm");
 	feed_code(f, FEED_API, POOL, 5, 505, TL_CODE_TOKENIZER, 36, 36, 0, "tokenizers.abi3.so");
 }
@@ -215,7 +318,7 @@ static void test_waits__behind_the_tokenizer(void **state)
 	feed_refused(f, 11, 530);
 	feed_done(f);
 	struct clue_list l = front_clues(f, 11, 512, 0);
-	k = only(&l, MECH_EVENT_LOOP, 505 - 11);
+	k = only(&l, MECH_TOKENIZER, 505 - 11);
 	assert_int_equal(k->who.type, WHO_CLIENT);
 	assert_int_equal(k->who.id, 51111);
 	assert_string_equal(k->who.name, "/tokenize");
@@ -250,7 +353,7 @@ static void test_waits__behind_the_tokenizer_in_turn(void **state)
 	feed_done(f);
 	assert_int_equal(front_clues(f, 1, 300, 0).n, 0);
 	struct clue_list l = front_clues(f, 3, 600, 1);
-	only(&l, MECH_EVENT_LOOP, 294);
+	only(&l, MECH_TOKENIZER, 294);
 	assert_int_equal(l.v[0].who.type, WHO_REQUEST);
 	assert_int_equal(l.v[0].who.id, 0);
 }
@@ -270,13 +373,15 @@ static void test_waits__tokenizers_side_by_side(void **state)
 	feed_done(f);
 	assert_int_equal(front_clues(f, 3, 512, 0).n, 0);
 	struct clue_list l = front_clues(f, 3, 512, 1);
-	only(&l, MECH_EVENT_LOOP, 500);
+	only(&l, MECH_TOKENIZER, 500);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(stopped), T(stopped_before_all_else), T(fault_in_a_long_sleep), T(behind_own_worker), T(partly_behind_own_worker),
+		T(stopped), T(stopped_before_all_else), T(fault_in_a_long_sleep), T(behind_own_worker),
+		T(of_a_worker_behind_another), T(between_steps_behind_own_worker),
+		T(of_the_front_end_behind_its_engine), T(behind_a_scrape), T(partly_behind_own_worker),
 		T(behind_others_of_the_host), T(quota_told_short), T(quota_told_far_too_short),
 		T(behind_the_tokenizer), T(behind_the_tokenizer_no_longer), T(behind_the_tokenizer_in_turn),
 		T(tokenizers_side_by_side),

@@ -128,6 +128,13 @@ static void test_json__says_what_gaps_lie_between(void **state)
 	assert_at(f, "requests.0.gaps_side", "\"client\"");
 	fake_gap(1, 1, 220, 20)->side = GAP_ENGINE;
 	assert_at(f, "requests.1.gaps_side", "\"engine\"");
+	/* Percentiles, too, are taken where TTFTs end. */
+	for (size_t i = 0; i < fake_blame.n; i++)
+		if (!fake_blame.gaps[i].token)
+			fake_blame.gaps[i].side = GAP_CLIENT;
+	assert_at(f, "what_if.0.end", "\"client\"");
+	fake_part(fake_gap(1, 0, 300, 20), MECH_OWN_PREFILL, 20);
+	assert_at(f, "what_if.0.end", "\"mixed\"");
 }
 
 static void test_json__how(void **state)
@@ -182,8 +189,8 @@ static void test_json__sums(void **state)
 		"\"mechanism\":\"prefill\",\"ms\":160.000001,\"gaps_ms\":160.000001,\"ttft_ms\":0,\"gaps\":1,"
 		"\"longest_ms\":160.000001,\"longest_at_ms\":40,\"provenance\":\"observed\"}]");
 	assert_at(f, "what_if",
-		"[{\"without\":null,\"tpot_p50_ms\":100,\"tpot_p99_ms\":100,\"ttft_p99_ms\":10},"
-		"{\"without\":\"prefill\",\"tpot_p50_ms\":20,\"tpot_p99_ms\":20,\"ttft_p99_ms\":10}]");
+		"[{\"without\":null,\"end\":\"wire\",\"tpot_p50_ms\":100,\"tpot_p99_ms\":100,\"ttft_p99_ms\":10},"
+		"{\"without\":\"prefill\",\"end\":\"wire\",\"tpot_p50_ms\":20,\"tpot_p99_ms\":20,\"ttft_p99_ms\":10}]");
 	assert_at(f, "blame.unexplained_ms", "0");
 	assert_at(f, "blame.gaps_above_baseline", "1");
 }

@@ -298,8 +298,8 @@ static void test_blame__says_what_is_unknown(void **state)
 	assert_has(text, "unknown   180 ms in 1 gap of 1 request is unexplained\n"
 			 "          ruled out, in what is unexplained: garbage collection; CPU quota used up\n"
 			 "          no evidence was recorded of: engine thread busy on its CPU; wait for the GIL or "
-			 "a lock; first use: compile, load; grammar of structured output; wait for a CPU; wait "
-			 "for the disk; stopped or frozen; devices (graphs, ranks, neighbours, clocks, copies); the front end "
+			 "a lock; first use: compile, load; grammar of structured output; wait for a CPU; too few "
+			 "CPUs for its threads; wait for the disk; stopped or frozen; devices (graphs, ranks, neighbours, clocks, copies); the front end "
 			 "(event loop, detokenizer); what is behind its sockets (Nagle, client, proxy, "
 			 "network)\n");
 	assert_has(text, "lost      20.0 ms of gaps lie where events were lost: nobody is blamed there\n");
@@ -560,6 +560,38 @@ static void test_blame__clients_of_one_path_are_one(void **state)
 	free(text);
 }
 
+/* What the server's own thread was busy with, if that was mostly one thing. */
+static void test_blame__says_what_own_threads_worked_on(void **state)
+{
+	static const struct {
+		const char *root, *want;
+	} cases[] = {
+		{ "/metrics", "; worst culprit vllm (tid 77), mostly for /metrics: 100 ms of gaps on 1 request; give the "
+			      "server more CPUs" },
+		{ "/health", "; worst culprit vllm (tid 77): 100 ms of gaps on 1 request; give the server more CPUs" },
+	};
+	struct fake *f = *state;
+
+	streamed(f, 40, 4, 20, 500);
+	for (size_t k = 0; k < ARRAY_SIZE(cases); k++) {
+		char *text;
+
+		fake_blame_clear();
+		for (uint32_t i = 0; i < 5; i++) {
+			struct gap *g = fake_gap(0, 1 + i, 20 + 100 * i, 5);
+			struct blame_part *p = fake_part_by(g, MECH_FEW_CPUS, 20, WHO_THREAD, 77, "vllm");
+
+			p->root = (struct culprit){ .type = WHO_CLIENT, .id = 5000 + i };
+			snprintf(p->root.name, sizeof(p->root.name), "%s", i < 3 ? cases[k].root : "/metrics");
+			if (k && i == 2)
+				p->root = (struct culprit){ .type = WHO_NOBODY };
+		}
+		text = all_of(f, 1000);
+		assert_has(text, cases[k].want);
+		free(text);
+	}
+}
+
 static void test_blame__top_says_what_it_left_out(void **state)
 {
 	struct blame_text t = { .mechanism = N_MECHANISMS, .top = 1 };
@@ -641,7 +673,7 @@ int main(void)
 		T(test_blame__one_request),
 		T(test_blame__one_mechanism),
 		T(test_blame__processes_of_one_name_are_one),
-		T(test_blame__clients_of_one_path_are_one),
+		T(test_blame__clients_of_one_path_are_one), T(test_blame__says_what_own_threads_worked_on),
 		T(test_blame__says_where_what_is_unexplained_lies),
 		T(test_blame__names_whose_quota_it_was),
 		T(test_blame__top_says_what_it_left_out),
