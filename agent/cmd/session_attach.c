@@ -335,6 +335,10 @@ static int add_all(struct session *s, const struct discovery *d, const struct fo
 
 		if (!is_wanted(s, named, f) || (named && f->facts.pid == named->facts.pid))
 			continue;
+		if ((!t || t->said.start_ns != f->facts.start_ns) && proc_is_32bit(f->facts.pid)) {
+			log_info("pid %u runs a 32-bit program, ignoring", f->facts.pid);
+			continue;
+		}
 		if (!t || t->said.start_ns != f->facts.start_ns) {
 			all[n++] = (struct joining){ .found = f };
 			continue;
@@ -399,6 +403,10 @@ static int check_pids(const struct session *s)
 		if (err)
 			return err;
 		proc_facts__free(&f.facts);
+		if (proc_is_32bit(s->opts.pids[i])) {
+			log_error("process %d runs a 32-bit program: only 64-bit ones can be recorded", s->opts.pids[i]);
+			return -EOPNOTSUPP;
+		}
 	}
 	return 0;
 }

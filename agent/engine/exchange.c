@@ -124,6 +124,8 @@ static void say_facts(struct wire *w, struct conn *c, struct exchange *x, uint32
 			w->opts.on_id(w->opts.ctx, c->tgid, x->req, ev.x_request_id, false);
 	} else if (is_plain_path(x->head->path)) {
 		memcpy(ev.path, x->head->path, sizeof(ev.path));
+		memcpy(ev.x_request_id, x->head->x_request_id, sizeof(ev.x_request_id));
+		memcpy(ev.traceparent, x->head->traceparent, sizeof(ev.traceparent));
 		wire_emit(w, &ev.hdr);
 	}
 	cutbuf__free(&x->text);	/* the text of a prompt is not kept a moment longer */

@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -297,6 +298,22 @@ void proc_scan__again(struct proc_scan *s)
 {
 	s->n_listeners = 0;
 	s->n_netns = 0;
+}
+
+bool proc_is_32bit(pid_t pid)
+{
+	unsigned char ident[EI_CLASS + 1];
+	char path[64];
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/exe", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	n = pread(fd, ident, sizeof(ident), 0);
+	close(fd);
+	return n == sizeof(ident) && !memcmp(ident, ELFMAG, SELFMAG) && ident[EI_CLASS] == ELFCLASS32;
 }
 
 pid_t proc_of_thread(pid_t tid)

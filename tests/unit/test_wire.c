@@ -478,6 +478,22 @@ static void test_wire__other_paths(void **state)
 	assert_int_equal(f->log.n_kind[TL_REQ_FACTS], 1);
 }
 
+/* However it comes: its text is not kept, but how long it is, and how to find it again. */
+static void test_wire__other_paths_with_a_body(void **state)
+{
+	static const size_t pieces[] = { 1, 7, 4096 };
+	struct fixture *f = *state;
+	char buf[1024];
+	size_t n = sprintf(buf, POST("/tokenize", CHAT));
+
+	for (size_t i = 0; i < ARRAY_SIZE(pieces); i++) {
+		reset(f);
+		feed_sock(f->w, 5, 500, TL_SOCK_ACCEPT);
+		feed_bytes(f->w, 5, 600, TL_IN, buf, n, pieces[i]);
+		assert_non_null(strstr(f->log.text, "facts 1 /tokenize model= stream=-1 max=-1 n=0 body=86 id=abc @600\n"));
+	}
+}
+
 static void test_wire__inode_used_again(void **state)
 {
 	struct fixture *f = *state;
@@ -631,7 +647,7 @@ int main(void)
 		T(server_ends_an_abandoned_stream), T(server_dies), T(capture_ends),
 		T(not_streamed), T(json_lines), T(error_answer), T(several_answers_add_up), T(facts_behind_a_long_prompt), T(pipelined),
 		T(begins_when_it_arrived),
-		T(limits_pipeline), T(garbage), T(tls), T(client_side_is_ignored), T(other_paths),
+		T(limits_pipeline), T(garbage), T(tls), T(client_side_is_ignored), T(other_paths), T(other_paths_with_a_body),
 		T(inode_used_again), T(hole_in_stream), T(end_of_input_is_no_hole),
 		T(hole_in_request_body), T(head_then_post), T(request_too_late), T(survives_oom),
 	};
