@@ -17,6 +17,8 @@ enum {
 };
 /* A collective that the capture's end has cut is no hang. */
 static const uint64_t hang_ns = 1000000000;
+/* Whoever waits for a server that is stopped for so long looks for the reason. */
+static const uint64_t long_stop_ns = 1000000000;
 
 static struct health_note *add(struct health *h, enum health_kind kind, uint32_t tgid, uint64_t t0_ns,
 			       uint64_t t1_ns)
@@ -316,6 +318,47 @@ static int note_ranks(const struct model_view *v, struct health *h)
 	return err;
 }
 
+/* ---- stops ---- */
+
+static struct health_note *stop_of(struct health *h, uint32_t server, uint64_t t0_ns, uint64_t t1_ns)
+{
+	for (size_t i = 0; i < h->n; i++)
+		if (h->v[i].kind == HEALTH_STOPPED && h->v[i].tgid == server && h->v[i].t0_ns <= t1_ns &&
+		    t0_ns <= h->v[i].t1_ns)
+			return &h->v[i];
+	return add(h, HEALTH_STOPPED, server, t0_ns, t1_ns);
+}
+
+static bool is_proxy(const struct evidence *ev, uint32_t tgid)
+{
+	for (size_t i = 0; i < ev->threads.n; i++)
+		if (ev->threads.v[i].hdr.tgid == tgid && ev->threads.v[i].role == TL_ROLE_PROXY)
+			return true;
+	return false;
+}
+
+/* All threads of a process, and mostly all of a server, are stopped together. */
+static void note_stops(const struct model_view *v, struct health *h)
+{
+	const struct evidence *ev = v->evidence;
+
+	for (size_t i = 0; i < ev->spans.n; i++) {
+		const struct tl_thread_span *s = &ev->spans.v[i];
+		uint64_t t0 = s->since_ns > v->t0_ns ? s->since_ns : v->t0_ns;
+		struct health_note *n;
+
+		if (s->state != TL_SPAN_SLEEP || s->wait != TL_WAIT_STOPPED || s->hdr.ts_ns < t0 + long_stop_ns ||
+		    is_proxy(ev, s->hdr.tgid))
+			continue;
+		n = stop_of(h, server_of(v, s->hdr.tgid), t0, s->hdr.ts_ns);
+		if (!n)
+			continue;
+		n->t0_ns = t0 < n->t0_ns ? t0 : n->t0_ns;
+		n->t1_ns = s->hdr.ts_ns > n->t1_ns ? s->hdr.ts_ns : n->t1_ns;
+		n->n |= (s->hdr.flags & TL_F_TRUNC) != 0;
+	}
+}
+
 /* ---- */
 
 static int by_time(const void *pa, const void *pb)
@@ -342,6 +385,7 @@ int health_notes(const struct model_view *v, struct health *ret)
 	if (err)
 		return err;
 	note_clocks(v, ret);
+	note_stops(v, ret);
 	if (v->evidence->n_not_kept) {
 		n = add(ret, HEALTH_NOT_KEPT, 0, v->t1_ns, v->t1_ns);
 		if (n)

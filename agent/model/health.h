@@ -16,13 +16,15 @@ enum health_kind {		/* append only */
 	HEALTH_HANG,		/* a rank never entered a collective that others wait in */
 	HEALTH_COMMUNICATION,	/* most of the steps is moving data, on all ranks alike */
 	HEALTH_NOT_KEPT,	/* evidence beyond what tables hold */
+	HEALTH_STOPPED,		/* threads of a server were stopped or frozen for so long that requests may not even be read */
 };
 struct health_note {
 	uint8_t kind;		/* enum health_kind */
 	uint8_t level, to_level;	/* enum tl_gpu_level: before and from then on */
-	uint32_t tgid;		/* of the process (HANG, COMMUNICATION: the server) that is concerned, 0: none */
+	uint32_t tgid;		/* of the process (HANG, COMMUNICATION, STOPPED: the server) that is concerned, 0: none */
 	uint64_t t0_ns, t1_ns;	/* the span that it is about */
-	uint64_t n, of;		/* BROKEN: launches; BAD_STAMPS, DROPPED: records, of so many; NOT_KEPT: events */
+	uint64_t n, of;		/* BROKEN: launches; BAD_STAMPS, DROPPED: records, of so many; NOT_KEPT: events; STOPPED: 1 if
+				 * they still were when the recording ended */
 	uint64_t missing, waiting;	/* HANG: ranks, bit i: rank i */
 	uint32_t n_ranks;	/* COMMUNICATION, and on the mean of them and of the steps: */
 	uint64_t collective_ns, step_ns;

@@ -18,6 +18,7 @@ static const char *const kind_names[] = {
 	[HEALTH_HANG] = "hang",
 	[HEALTH_COMMUNICATION] = "bound_by_communication",
 	[HEALTH_NOT_KEPT] = "evidence_not_kept",
+	[HEALTH_STOPPED] = "stopped",
 };
 static const char *const level_names[] = {
 	[TL_GPU_OFF] = "off", [TL_GPU_LAUNCHES] = "launches", [TL_GPU_GRAPH] = "graph",

@@ -101,6 +101,11 @@ static void note_one(const struct model_view *v, const struct health_note *n, co
 		    units_ns(by, n->jump_ns < 0 ? -(uint64_t)n->jump_ns : (uint64_t)n->jump_ns),
 		    ms_since(v, n->t0_ns), ms_since(v, n->t1_ns));
 		return;
+	case HEALTH_STOPPED:
+		say(to, "the server (pid %u) was stopped or frozen for %s%s: it read no requests and answered none meanwhile; see "
+		    "who stops it: SIGSTOP, a debugger, a frozen cgroup (docker pause)", n->tgid,
+		    units_ns(by, n->t1_ns - n->t0_ns), n->n ? ", and still was when the recording ended" : "");
+		return;
 	case HEALTH_NOT_KEPT:
 		say(to, "%" PRIu64 " pieces of evidence were not kept: a table was full", n->n);
 		return;
@@ -133,6 +138,7 @@ void notes_urgent(const struct model_view *v, note_fn fn, void *ctx)
 	if (health_notes(v, &h))
 		return;
 	for (size_t i = 0; i < h.n; i++)
-		if (h.v[i].kind == HEALTH_HANG || h.v[i].kind == HEALTH_GPU_BUDGET)
+		if (h.v[i].kind == HEALTH_HANG || h.v[i].kind == HEALTH_GPU_BUDGET ||
+		    (h.v[i].kind == HEALTH_STOPPED && (h.v[i].n || !v->n_requests)))
 			note_of_health(v, &h.v[i], fn, ctx);
 }

@@ -38,6 +38,48 @@ static struct health_note one(struct feed *f, enum health_kind kind)
 	return h.v[0];
 }
 
+static struct tl_thread_span stop(uint32_t tgid, uint32_t tid, double t0, double t1, uint32_t flags)
+{
+	struct tl_thread_span s = feed_span_of(tgid, tid, t0, t1, TL_SPAN_SLEEP);
+
+	s.wait = TL_WAIT_STOPPED;
+	s.hdr.flags = flags;
+	return s;
+}
+
+/* Nobody's request was read: nothing else tells. */
+static void test_health__stopped(void **state)
+{
+	struct feed *f = *state;
+	struct tl_thread_span a = stop(FEED_API, FEED_FRONT, 100, 5000, 0), b = stop(FEED_CORE, FEED_LOOP, 90, 5010, TL_F_TRUNC);
+	struct health_note n;
+
+	FEED(f, a);
+	FEED(f, b);
+	n = one(f, HEALTH_STOPPED);
+	assert_int_equal(n.tgid, FEED_API);
+	assert_int_equal(n.t0_ns, at(90));
+	assert_int_equal(n.t1_ns, at(5010));
+	assert_int_equal(n.n, 1);
+}
+
+static void test_health__stopped_twice_and_shortly(void **state)
+{
+	struct feed *f = *state;
+	struct tl_thread_span a = stop(FEED_API, FEED_FRONT, 100, 1400, 0), b = stop(FEED_API, FEED_FRONT, 2000, 2900, 0),
+			      c = stop(FEED_API, FEED_FRONT, 3000, 4000, 0);
+	struct health h;
+
+	FEED(f, a);
+	FEED(f, b);
+	FEED(f, c);
+	h = notes(f);
+	assert_int_equal(h.n, 2);	/* not the one of 0.9 s */
+	assert_int_equal(h.v[0].t1_ns, at(1400));
+	assert_int_equal(h.v[1].t0_ns, at(3000));
+	assert_int_equal(h.v[1].n, 0);
+}
+
 static void test_health__nothing_to_say(void **state)
 {
 	struct feed *f = *state;
@@ -278,7 +320,7 @@ static void test_health__survives_oom(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(nothing_to_say), T(broken), T(broken_by_numbers), T(late_records), T(bad_stamps), T(budget),
+		T(nothing_to_say), T(stopped), T(stopped_twice_and_shortly), T(broken), T(broken_by_numbers), T(late_records), T(bad_stamps), T(budget),
 		T(busy), T(dropped), T(clock_step), T(clock_is_steered), T(clock_steps_back), T(rank_missing),
 		T(cut_by_the_end), T(bound_by_communication), T(straggler_is_no_communication),
 		T(survives_oom),

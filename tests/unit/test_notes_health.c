@@ -159,6 +159,42 @@ static void test_notes__the_last_step_of_a_capture_is_no_hang(void **state)
 	assert_null(strstr(notes(*state), "HANG"));
 }
 
+static void stop(struct world *w, double t0, double t1, uint32_t flags)
+{
+	struct tl_thread_span *s = vec_push(&w->e.spans, 10);
+
+	assert_non_null(s);
+	*s = (struct tl_thread_span){
+		.hdr = { sizeof(*s), TL_THREAD_SPAN, flags, 4242, 4242, fake_ns(t1) },
+		.since_ns = fake_ns(t0), .state = TL_SPAN_SLEEP, .wait = TL_WAIT_STOPPED,
+	};
+}
+
+static void first_of(void *ctx, const char *sentence)
+{
+	if (!*(char *)ctx)
+		join(ctx, sentence);
+}
+
+/* Before all answers where nothing else tells of it: no request was read, or it hangs still. */
+static void test_notes__stopped(void **state)
+{
+	struct world *w = *state;
+	char urgent[4000] = "";
+
+	stop(w, 100, 4100, 0);
+	assert_non_null(strstr(notes(w), "the server (pid 4242) was stopped or frozen for 4.00 s: it read no requests"));
+	notes_urgent(&w->f->v, first_of, urgent);
+	assert_non_null(strstr(urgent, "SIGSTOP"));
+	fake_request(w->f, 10);
+	urgent[0] = '\0';
+	notes_urgent(&w->f->v, first_of, urgent);
+	assert_string_equal(urgent, "");	/* its own gaps tell */
+	stop(w, 6000, 9000, TL_F_TRUNC);
+	notes_urgent(&w->f->v, first_of, urgent);
+	assert_non_null(strstr(urgent, "for 3.00 s, and still was when the recording ended"));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -172,6 +208,7 @@ int main(void)
 		TEST(test_notes__little_communication_is_no_bound),
 		TEST(test_notes__a_rank_that_never_comes),
 		TEST(test_notes__the_last_step_of_a_capture_is_no_hang),
+		TEST(test_notes__stopped),
 	};
 
 	return cmocka_run_group_tests_name("notes_health", tests, NULL, NULL);
