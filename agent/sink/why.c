@@ -159,7 +159,21 @@ static void write_row(struct page *p, const struct trace *t, struct why_row *r, 
 	page__text(p, pad, at, r->text);
 }
 
-static int write_rows(struct page *p, const struct trace *t)
+/* What no row of the engine's time line shows. */
+static int write_behind(struct page *p, const struct trace *t, struct blame *b, int cells)
+{
+	struct why_rows w;
+	int err = why_rows__behind(&w, t, b);
+
+	if (!err && w.rows.n)
+		page__para(p, "", 0, "Beside these rows, tokens that had been made:");
+	for (size_t i = 0; !err && i < w.rows.n; i++)
+		write_row(p, t, &w.rows.v[i], cells);
+	why_rows__free(&w);
+	return err;
+}
+
+static int write_rows(struct page *p, const struct trace *t, struct blame *b)
 {
 	int cells = p->width >= 98 ? 32 : p->width >= 80 ? 20 : 12;
 	struct why_rows w;
@@ -171,7 +185,7 @@ static int write_rows(struct page *p, const struct trace *t)
 	for (size_t i = 0; i < w.rows.n; i++)
 		write_row(p, t, &w.rows.v[i], cells);
 	why_rows__free(&w);
-	return 0;
+	return write_behind(p, t, b, cells);
 }
 
 /* ---- the sum ---- */
@@ -296,7 +310,7 @@ static int write_waterfall(struct page *p, const struct trace *t)
 	if (!err)
 		err = write_answer(p, t, b);
 	if (!err)
-		err = write_rows(p, t);
+		err = write_rows(p, t, b);
 	if (!err) {
 		write_sum(p, t);
 		err = why_gaps(p, t, b);

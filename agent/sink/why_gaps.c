@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ODD_GAPS = 12, MAX_HELD = 4, WORTH_NS = 5000000 };
+enum { MAX_ODD_GAPS = 12, MAX_HELD = 4, MAX_BEHIND = 3, WORTH_NS = 5000000 };
 
 static uint32_t request_index(const struct trace *t)
 {
@@ -84,6 +84,66 @@ int why_gaps(struct page *p, const struct trace *t, struct blame *b)
 	}
 	free(o.v);
 	return err;
+}
+
+/* ---- behind the steps ---- */
+
+struct behind {
+	struct why_rows *w;
+	const struct trace *t;
+};
+
+/* How long its token was held up on its way out, and most of it by what. */
+static uint64_t held_up(const struct gap *g, int *ret_by)
+{
+	uint64_t ns = 0;
+
+	*ret_by = MECH_UNEXPLAINED;
+	for (int m = 0; m < N_MECHANISMS; m++) {
+		if (mechanism_is_own((enum mechanism)m))
+			continue;
+		ns += g->behind_ns[m];
+		if (g->behind_ns[m] > g->behind_ns[*ret_by])
+			*ret_by = m;
+	}
+	return ns;
+}
+
+static int keep_held_up(void *ctx, const struct gap *g)
+{
+	const struct behind *k = ctx;
+	struct why_row *rows = k->w->rows.v, *at;
+	char ms[UNITS_LEN];
+	int by;
+	uint64_t ns = held_up(g, &by), until = g->t1_ns < k->t->t1_ns ? g->t1_ns : k->t->t1_ns;
+	size_t least = 0;
+
+	if (!g->seq || ns < WORTH_NS || until < g->t0_ns + ns || until - ns < k->t->t0_ns)
+		return 0;
+	if (k->w->rows.n == MAX_BEHIND) {
+		for (size_t i = 1; i < k->w->rows.n; i++)
+			if (rows[i].t1_ns - rows[i].t0_ns < rows[least].t1_ns - rows[least].t0_ns)
+				least = i;
+		if (rows[least].t1_ns - rows[least].t0_ns >= ns)
+			return 0;
+		memmove(&rows[least], &rows[least + 1], (--k->w->rows.n - least) * sizeof(*rows));
+	}
+	at = vec_push(&k->w->rows, MAX_BEHIND);
+	if (!at)
+		return -ENOMEM;
+	*at = (struct why_row){ .t0_ns = until - ns, .t1_ns = until,
+				.style = by == MECH_UNEXPLAINED ? STYLE_BAD : STYLE_OTHER };
+	snprintf(at->text, sizeof(at->text), "token %u, %s late between its step and the %s: %s", g->token,
+		 units_ns(ms, ns), g->side == GAP_CLIENT ? "client" : "write", mechanism_labels[by]);
+	return 0;
+}
+
+int why_rows__behind(struct why_rows *w, const struct trace *t, struct blame *b)
+{
+	struct behind k = { w, t };
+
+	memset(w, 0, sizeof(*w));
+	return blame__gaps(b, request_index(t), keep_held_up, &k);
 }
 
 /* ---- at the client ---- */

@@ -22,6 +22,10 @@ struct why_rows {
 int why_rows__build(struct why_rows *w, const struct trace *t);
 void why_rows__free(struct why_rows *w);
 
+/* Beside these, the longest spans in which tokens had been made and were held up on their way out: the steps went on
+ * meanwhile. In order of time. Returns 0 or -ENOMEM; to be freed in any case. */
+int why_rows__behind(struct why_rows *w, const struct trace *t, struct blame *b);
+
 /* Gaps between tokens that are longer than usual. Returns 0 or -ENOMEM. */
 int why_gaps(struct page *p, const struct trace *t, struct blame *b);
 /* "; at its client it took 5.62 s, ..." where somebody says when its tokens came there, and that is later than they

@@ -612,6 +612,27 @@ static void test_why__gaps_above_usual(void **state)
 	free(text);
 }
 
+/* Steps go on, and what they gave leaves all at once: no row of theirs shows that. */
+static void test_why__shows_what_waited_between_step_and_write(void **state)
+{
+	struct fake *f = *state;
+	struct rec_request *r;
+	char *text;
+
+	three_jobs(f);
+	text = why(f, 0);
+	assert_null(strstr(text, "Beside these rows"));
+	free(text);
+	r = &f->reqs[0];
+	for (size_t i = 40; i < 50; i++)
+		r->chunks[i].since_ns = r->chunks[50].since_ns;
+	text = why(f, 0);
+	assert_has(text, "Beside these rows, tokens that had been made:\n");
+	assert_has(text, " late between its step and the write: unexplained\n");
+	assert_null(strstr(strstr(text, "between its step and the write") + 1, " late between its step"));	/* once */
+	free(text);
+}
+
 static void test_why__says_what_was_held_behind_the_write(void **state)
 {
 	struct fake *f = *state;
@@ -666,6 +687,7 @@ int main(void)
 		TEST(test_why__every_width),
 		TEST(test_why__gaps_above_usual),
 		TEST(test_why__says_what_was_held_behind_the_write),
+		TEST(test_why__shows_what_waited_between_step_and_write),
 		TEST(test_why__survives_no_memory),
 	};
 
