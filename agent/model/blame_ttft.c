@@ -394,6 +394,25 @@ bool blame__ttft(struct blame *b, uint32_t request, struct gap *ret)
 
 /* ---- no first token yet ---- */
 
+/* The engine that would compute a request of this process: itself, or the only other one of its server with steps. */
+static uint32_t computes_for(const struct blame *b, uint32_t engine)
+{
+	const struct tl_engine *e = &b->v.engines[engine].e, *other;
+	uint32_t server = e->server ? e->server : e->hdr.tgid, found = engine;
+
+	if (b->ix.first[engine] < b->ix.first[engine + 1])
+		return engine;
+	for (uint32_t i = 0; i < b->v.n_engines; i++) {
+		other = &b->v.engines[i].e;
+		if (b->ix.first[i] == b->ix.first[i + 1] || (other->server ? other->server : other->hdr.tgid) != server)
+			continue;
+		if (found != engine)
+			return engine;	/* of several nobody knows which */
+		found = i;
+	}
+	return found;
+}
+
 /* Steps that ran without it: it queues behind who was in them. Else evidence, then nothing is known. */
 static void cut_not_begun(struct walk *w, uint32_t engine)
 {
@@ -439,7 +458,7 @@ void cut_open_ttft(struct blame *b, const struct rec_request *r, struct gap *g)
 		w.end_ns = g->t1_ns;
 		cut_to_end(&w);
 	} else {
-		cut_not_begun(&w, q ? q->engine : r->engine);
+		cut_not_begun(&w, q ? q->engine : computes_for(b, r->engine));
 	}
 	g->usual_ns = own_ns(g);
 }

@@ -141,6 +141,8 @@ def sound(rec, answer):
 			bad += _sound_parts(answer, "%s token %d" % (rid, token), ms, parts)
 		if r["ttft_parts"]:
 			bad += _sound_ttft(answer, rid, r, rid in followed)
+		if r["open_gap"]:
+			bad += _sound_open(answer, rid, r)
 	return bad
 
 
@@ -152,6 +154,17 @@ def _sound_ttft(answer, rid, r, followed):
 	more = total - sum(p.ns for p in parts if p.mechanism == "before_host") - round(r["ttft_ms"] * 1e6)
 	if more < 0 or (more and not followed):
 		bad.append("%s: TTFT parts sum to %.6f, TTFT is %.6f" % (rid, total / 1e6, r["ttft_ms"]))
+	return bad
+
+
+def _sound_open(answer, rid, r):
+	"""Of one that has not ended; its token is the one behind the last that came."""
+	token, ms, parts = r["open_gap"]
+	bad = _sound_parts(answer, rid + " open", ms, [Part(p) for p in parts])
+	if r["state"] != "truncated":
+		bad.append("%s: is %s and has an open gap" % (rid, r["state"]))
+	if token and token <= max([g[0] for g in r["gaps"] or []] or [0]):
+		bad.append("%s: waits for token %d, and has had it" % (rid, token))
 	return bad
 
 
@@ -256,6 +269,31 @@ def ttfts(sc, answer):
 			if p.mechanism not in OWN and p.mechanism not in parts and p.ms > 0.1 * total:
 				bad.append("%s: TTFT has %s %.3f without reason" % (victim.name, p.mechanism, p.ms))
 	return bad
+
+
+def opens(sc, answer):
+	"""What requests still waited for, and nothing of the kind of any other."""
+	bad = []
+	expected = {victim.id for victim, *_ in sc.opens}
+	for victim, token, ms, parts in sc.opens:
+		got = answer.requests[victim.id]["open_gap"]
+		if not got:
+			bad.append("%s: waits for nothing" % victim.name)
+			continue
+		have = [Part(p) for p in got[2]]
+		if got[0] != token or abs(got[1] - ms) > tolerance(ms):
+			bad.append("%s: waits for token %d since %.3f, not %d since %s" % (victim.name, got[0], got[1], token, ms))
+		for mechanism, (who, part) in parts.items():
+			is_ms = sum(p.ms for p in have if p.mechanism == mechanism and (who is None or who.fits(p.culprit)))
+			if abs(is_ms - part) > tolerance(part):
+				bad.append("%s: waits %.3f for %s by %s, not %s: %s" % (victim.name, is_ms, mechanism, who, part,
+					[(p.mechanism, p.ms) for p in have]))
+		bad += ["%s: waits %.3f for %s without reason" % (victim.name, p.ms, p.mechanism) for p in have
+			if p.mechanism not in OWN and p.mechanism not in parts and p.ms > 0.1 * ms]
+	if sc.opens:
+		bad += ["%s: waits for something" % rid for rid, r in answer.requests.items()
+			if r["open_gap"] and rid not in expected]
+	return bad[:6]
 
 
 def numbers(sc, answer):
@@ -411,7 +449,7 @@ def checks(sc, answer):
 def whole(sc, answer):
 	"""Everything that is expected of a scenario as it is."""
 	bad = sound(sc.rec, answer) + numbers(sc, answer) + blames(sc, answer) + ttfts(sc, answer) + words(sc, answer) + \
-		checks(sc, answer) + claims(sc, answer) + totals(sc, answer) + gap_parts(sc, answer) + hows(sc, answer)
+		checks(sc, answer) + claims(sc, answer) + totals(sc, answer) + gap_parts(sc, answer) + hows(sc, answer) + opens(sc, answer)
 	if sc.no_blame_in:
 		bad += quiet_when_lost(sc, answer)
 	else:

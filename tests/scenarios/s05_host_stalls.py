@@ -121,5 +121,37 @@ def _unknown():
 	return sc
 
 
+END = 4000		# ms: when the recordings below end
+
+
+def _begun(rec, kind="vllm"):
+	"""Two streams of 200 tokens, one of which ends before 1500; then nothing any more."""
+	s = Server(rec, kind=kind)
+	a, b = s.request("A", -0.7, 64, 400), s.request("B", -0.7, 64, 40)
+	t = s.step(0, 20, a.p(64), b.p(64))
+	return s, a, b, s.decode(t, 1500, 20, a, b)
+
+
+def _open(name, sign, what):
+	"""The pager's case: it hangs while somebody records, and no gap ever ends."""
+	rec = Recording()
+	s, a, b, t = _begun(rec)
+	c = s.request("C", t + 500, 64, 40)	# is read, and does not begin
+	s.span(s.loop_tid, t, END, "sleep", wait=sign, flags=["TRUNC"], by_tgid=0)
+	last = a.written[-1]
+	sc = Scenario(name, rec, what)
+	mechanism = "stopped" if sign == "stopped" else "unexplained"
+	sc.open(a, a.tokens, END + 1 - last, {mechanism: (None, END + 1 - last - 20), "own_decode": (None, 20)})
+	sc.open(c, 0, END + 1 - c.read, {mechanism: (None, END + 1 - c.submit)})
+	sc.gaps(a, max=20, n=a.tokens - 1)
+	sc.gaps(b, max=20, n=39)
+	sc.expect("blame", r"2\s+requests\s+still\s+waited\s+for\s+their\s+next\s+token\s+when\s+the\s+recording\s+ended,\s+for\s+up\s+to\s+2\.50\s+s")
+	sc.expect("why:A", r"it\s+had\s+waited\s+2\.50\s+s\s+for\s+its\s+next\s+token\s+when\s+the\s+recording\s+ended")
+	sc.expect("why:C", r"it\s+had\s+waited\s+2\.00\s+s\s+for\s+its\s+first\s+token\s+when\s+the\s+recording\s+ended")
+	return sc
+
+
 def scenarios():
-	return [_four(), _quota("s05_quota_pattern", False), _quota("s05_quota_busy", True), _unknown()]
+	return [_four(), _quota("s05_quota_pattern", False), _quota("s05_quota_busy", True), _unknown(),
+		_open("s05_stopped_to_the_end", "stopped", "stopped, and still when the recording ends"),
+		_open("s05_hangs_to_the_end", "socket", "nothing moves any more, and nobody knows why")]

@@ -402,6 +402,7 @@ class Scenario:
 		self.blames = []	# (victim, mechanism, who, lo, hi, root, prov)
 		self.excess = {}	# victim id -> ms
 		self.ttfts = []		# (victim, total, {mechanism: (who, ms)})
+		self.opens = []		# (victim, token, ms, {mechanism: (who, ms)})
 		self.gap_checks = []	# (victim, {name: value})
 		self.says = []		# (command, pattern, wanted)
 		self.clean = False	# nothing may be blamed
@@ -433,6 +434,11 @@ class Scenario:
 
 	def ttft(self, victim, total, parts, side="wire"):
 		self.ttfts.append((victim, total, parts))
+		return self
+
+	def open(self, victim, token, ms, parts):
+		"""When the recording ends it has waited so long for this token (0: its first one), because of these."""
+		self.opens.append((victim, token, ms, parts))
 		return self
 
 	def gaps(self, victim, **numbers):
