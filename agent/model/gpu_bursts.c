@@ -17,26 +17,23 @@ enum {
 
 /* ---- windows ---- */
 
-/* The longest pause of launches told by callbacks in [t0, t1]: its middle. */
-static uint64_t pause_between(const struct gpu_process *p, uint64_t t0_ns, uint64_t t1_ns)
+/* The longest pause of launches told by callbacks in [t0, t1]. */
+static struct gpu_unseen pause_between(const struct gpu_process *p, uint64_t t0_ns, uint64_t t1_ns)
 {
-	uint64_t last = t0_ns, best = 0, at = t1_ns;
+	struct gpu_unseen best = { t0_ns, t0_ns };
+	uint64_t last = t0_ns;
 
-	for (size_t i = 0; i < p->launches.n; i++) {
+	for (size_t i = 0; i < p->launches.n && last < t1_ns; i++) {
 		const struct gpu_launch *l = &p->launches.v[i];
 		uint64_t ts = l->ts_ns < t1_ns ? l->ts_ns : t1_ns;
 
 		if (!l->corr || l->ts_ns <= t0_ns)
 			continue;
-		if (ts - last > best) {
-			best = ts - last;
-			at = last + best / 2;
-		}
+		if (ts - last > best.t1_ns - best.t0_ns)
+			best = (struct gpu_unseen){ last, ts };
 		last = ts;
-		if (l->ts_ns >= t1_ns)
-			break;
 	}
-	return t1_ns - last > best ? last + (t1_ns - last) / 2 : at;
+	return t1_ns - last > best.t1_ns - best.t0_ns ? (struct gpu_unseen){ last, t1_ns } : best;
 }
 
 static int add_window(struct gpu_process *p, uint64_t t0_ns)
@@ -49,7 +46,15 @@ static int add_window(struct gpu_process *p, uint64_t t0_ns)
 	return 0;
 }
 
-/* A window tells its clock twice a second; a pause of that, and another one has begun. */
+/*
+ * A window tells its clock twice a second; a pause of that, and another one has begun. But the agent asks for the clock,
+ * and on a busy host it may be late: then callbacks told of launches all the time.
+ */
+static bool is_between_windows(const struct gpu_unseen *pause, uint64_t clocks_ns)
+{
+	return clocks_ns > CLOCK_NS + CLOCK_LATE_NS && pause->t1_ns - pause->t0_ns > clocks_ns - CLOCK_NS - CLOCK_LATE_NS;
+}
+
 static int find_windows(struct gpu_process *p, const struct evidence *ev)
 {
 	bool any = p->spans.n > 0;
@@ -59,14 +64,17 @@ static int find_windows(struct gpu_process *p, const struct evidence *ev)
 		any = p->launches.v[i].corr != 0;
 	for (size_t i = 0; i < ev->clocks.n && any; i++) {
 		const struct tl_clock *k = &ev->clocks.v[i];
-
+		struct gpu_unseen pause = { 0, 0 };
 		struct gpu_window *w;
 
 		if (k->hdr.tgid != p->tgid || k->hdr.ts_ns < last)
 			continue;
-		if (last && k->hdr.ts_ns - last > CLOCK_NS + CLOCK_LATE_NS) {
-			p->windows.v[p->windows.n - 1].t1_ns = pause_between(p, last, k->hdr.ts_ns);
-			if (add_window(p, p->windows.v[p->windows.n - 1].t1_ns))
+		if (last && k->hdr.ts_ns - last > CLOCK_NS + CLOCK_LATE_NS)
+			pause = pause_between(p, last, k->hdr.ts_ns);
+		if (last && is_between_windows(&pause, k->hdr.ts_ns - last)) {
+			w = &p->windows.v[p->windows.n - 1];
+			w->t1_ns = pause.t0_ns + (pause.t1_ns - pause.t0_ns) / 2;
+			if (add_window(p, w->t1_ns))
 				return -ENOMEM;
 		} else if (!last && add_window(p, 0)) {
 			return -ENOMEM;
@@ -388,6 +396,29 @@ static void merge_small(struct gpu_process *p, struct cutter *k)
 	p->bursts.n = out;
 }
 
+/* Its first launch came before callbacks told of any, or nobody would have told of it. */
+static bool begins_untold(const struct gpu_process *p, const struct gpu_burst *b)
+{
+	for (uint32_t i = b->first; i < b->end; i++) {
+		const struct gpu_launch *l = &p->launches.v[i];
+
+		if (l->call == TL_CALL_KERNEL || l->call == TL_CALL_GRAPH || l->call == TL_CALL_COPY)
+			return !l->corr || !p->outside_copies;
+	}
+	return false;
+}
+
+/* Where probes tell of launches, a burst goes on when a window opens: what ran before has no record. */
+static void note_entered(struct gpu_process *p)
+{
+	for (size_t i = 0; i < p->bursts.n && p->outside; i++) {
+		struct gpu_burst *b = &p->bursts.v[i];
+
+		if (b->window && (!i || b->window != b[-1].window))
+			b->entered = begins_untold(p, b);
+	}
+}
+
 /* ---- what ran for them ---- */
 
 static void add_span(struct gpu_burst *b, const struct gpu_span *s)
@@ -434,6 +465,7 @@ int gpu_cut(struct gpu_process *p, const struct model_view *v)
 		return err;
 	note_unseen(p, v);
 	merge_small(p, &k);
+	note_entered(p);
 	hand_out(p);
 	return 0;
 }

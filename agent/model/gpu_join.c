@@ -345,6 +345,8 @@ int gpu_join(struct gpu_process *p, struct gpu_counts *c)
 	for (size_t i = 0; i < p->launches.n; i++) {
 		p->outside |= !p->launches.v[i].corr;
 		p->outside_kernels |= !p->launches.v[i].corr && p->launches.v[i].call == TL_CALL_KERNEL;
+		p->outside_copies |= !p->launches.v[i].corr && p->launches.v[i].call == TL_CALL_COPY &&
+				     !(p->launches.v[i].flags & GPU_L_DTOH);
 		if (p->launches.v[i].call <= TL_CALL_GRAPH)
 			c->launches += p->launches.v[i].n;
 	}

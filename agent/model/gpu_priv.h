@@ -54,16 +54,18 @@ struct gpu_burst {
 	uint64_t exec;		/* its last graph */
 	bool whole;		/* seen from its begin to its end */
 	bool told;		/* CUPTI told its last launch: it still did then */
+	bool entered;		/* records began in its middle */
 	bool unseen;		/* kernels may have been launched that nobody looked for */
 	bool cold;		/* code was loaded for it */
 };
-struct gpu_unseen {		/* single kernels were launched without anybody to look */
+struct gpu_unseen {		/* launches, of single kernels or all, that nobody looked for */
 	uint64_t t0_ns, t1_ns;
 };
 struct gpu_process {
 	uint32_t tgid, server;
 	uint16_t rank, device;
-	bool outside, outside_kernels;	/* launches, those of kernels are told by probes, window or not */
+	bool outside, outside_kernels;	/* launches, those of kernels are told by probes, window or not ... */
+	bool outside_copies;		/* ... those of copies to the device, too */
 	VEC(struct gpu_unseen) unseen;
 	VEC(struct gpu_launch) launches;	/* by ts_ns */
 	VEC(struct gpu_span) spans;		/* by t0_ns */

@@ -53,7 +53,7 @@ static bool tells_kernels(const struct gpu_process *p, const struct gpu_burst *b
 
 bool gpu_is_known(const struct gpu_process *p, const struct gpu_burst *b)
 {
-	if (!b->whole || !b->window || !b->gpu1_ns || b->no_graphs)
+	if (!b->whole || b->entered || !b->window || !b->gpu1_ns || b->no_graphs)
 		return false;
 	return tells_kernels(p, b) ? !b->no_kernels : b->n_graphs > 0;
 }

@@ -286,6 +286,67 @@ static void test_gpu_model__twice(void **state)
 	gpu_feed_free(&f);
 }
 
+/* What probes told before records began is a part of its step, whose time on the device is then not known. */
+static void test_gpu_model__entered(void **state)
+{
+	(void)state;
+	for (int told = 0; told < 2; told++) {
+		struct gpu_feed f = gpu_feed_new();
+		struct tl_gpu_launch l;
+
+		feed_engine(&f, PID, PID);
+		feed_process(&f, PID, 0);
+		for (int k = 0; k < 4; k++) {
+			double t = 10 + 10 * k;
+
+			l = launch_of(&f, t - 0.2, TL_CALL_COPY, 0);
+			l.hdr.flags = TL_LAUNCH_TO;
+			FEED(&f, l);
+			if (k == 1)
+				feed_clock(&f, told ? t - 0.3 : t - 0.1);
+			if (told ? k > 0 : k > 1) {
+				l = launch_of(&f, t - 0.199, TL_CALL_COPY, ++f.corr);
+				l.dur_ns = 500;
+				struct tl_gpu_span s = span_of(&f, t - 0.1, t - 0.09, TL_SPAN_MEMCPY, f.corr);
+
+				s.copy = 1;
+				FEED(&f, l);
+				FEED(&f, s);
+			}
+			if (k)
+				feed_eager(&f, t, 10);
+			l = launch_of(&f, t + 1.2, TL_CALL_SYNC, 0);
+			FEED(&f, l);
+			feed_step(&f, t - 0.3, t + 1.5, 2, 0);
+		}
+		gpu_feed_done(&f);
+		assert_int_equal(STEP(&f, 1)->busy_ns != GPU_UNKNOWN, told);
+		assert_ns(STEP(&f, 2)->busy_ns, 1.02);
+		gpu_feed_free(&f);
+	}
+}
+
+/* The agent asks for the clock, and may be late: where callbacks told of launches meanwhile, no window closed. */
+static void test_gpu_model__late_clock(void **state)
+{
+	struct gpu_feed f = start();
+
+	(void)state;
+	feed_step(&f, -1, 0.5, 2, 0);
+	for (int k = 0; k < 130; k++) {
+		double t = 10 + 10 * k;
+
+		if (k == 125)
+			feed_clock(&f, t);
+		feed_eager(&f, t, 10);
+		feed_step(&f, t - 0.1, t + 1.5, 2, 0);
+	}
+	gpu_feed_done(&f);
+	for (int k = 0; k < 130; k++)
+		assert_ns(STEP(&f, k + 1)->busy_ns, 1.01);
+	gpu_feed_free(&f);
+}
+
 /* ---- graphs ---- */
 
 static void test_gpu_model__graphs(void **state)
@@ -521,7 +582,8 @@ int main(void)
 		cmocka_unit_test(test_gpu_model__union), cmocka_unit_test(test_gpu_model__ahead),
 		cmocka_unit_test(test_gpu_model__gaps), cmocka_unit_test(test_gpu_model__slow_host),
 		cmocka_unit_test(test_gpu_model__no_records),
-		cmocka_unit_test(test_gpu_model__windows), cmocka_unit_test(test_gpu_model__wrong_ids),
+		cmocka_unit_test(test_gpu_model__windows), cmocka_unit_test(test_gpu_model__entered),
+		cmocka_unit_test(test_gpu_model__late_clock), cmocka_unit_test(test_gpu_model__wrong_ids),
 		cmocka_unit_test(test_gpu_model__twice), cmocka_unit_test(test_gpu_model__graphs),
 		cmocka_unit_test(test_gpu_model__blame), cmocka_unit_test(test_gpu_model__recorded),
 		cmocka_unit_test(test_gpu_model__ranks), cmocka_unit_test(test_gpu_model__kernels),
