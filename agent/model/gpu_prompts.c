@@ -16,8 +16,11 @@ enum {
 	PART_PCT = 8,		/* of a step's prompt tokens, and less is noise */
 	MIN_PART = 4,		/* tokens */
 	MAX_BACK = 4096,	/* of those that came last are looked at for each step */
+	NOISE_PCT = 3,		/* of a step's length: no two are alike */
+	ODD_TIMES = 4,		/* so many times the usual error is none: a token was late */
 };
 #define NEAR 0.06		/* of a step's length */
+#define FAR 0.24		/* then it is no full step */
 #define ENOUGH 0.8		/* of what a step had left: lengths in time are not exact */
 
 struct waiting {		/* a request with a first token */
@@ -32,6 +35,7 @@ struct prompts {
 	size_t here, lo;	/* of these, so many have come; those before lo have their first token */
 	struct cost {		/* what steps take; per_token 0: not known */
 		double base_ns, per_seq_ns, per_token_ns;
+		bool decodes;	/* the first two are known from steps without prompts */
 	} cost[2];		/* on the device; as the host saw it */
 	uint32_t budget;	/* tokens of a full step, 0: not known ... */
 	uint32_t full[2];	/* ... and as they are measured, by each of the costs */
@@ -74,6 +78,8 @@ static int list_waiting(struct prompts *p)
 /* Per step: how many prompts end there, and how many may have a part there. */
 struct load {
 	uint32_t ends, waits;
+	uint32_t tokens;	/* of prompts that end there ... */
+	bool open;		/* ... of one of them it is not known how many */
 };
 
 /* Could this request have been scheduled for step i? */
@@ -136,58 +142,164 @@ static void fit_decodes(struct prompts *p, const struct load *loads, int by)
 		if (!p->f->has_graphs || !s->replayed)	/* steps with prompts are not replayed */
 			fit_add(&fit, s->n_decode, (double)time_of(s, by));
 	}
-	fit_end(&fit, &p->cost[by].base_ns, &p->cost[by].per_seq_ns);
+	p->cost[by].decodes = fit_end(&fit, &p->cost[by].base_ns, &p->cost[by].per_seq_ns);
 }
 
-/* Prompts that had their steps for themselves, from the first to the last: so many steps, tokens and ns. */
-static bool is_alone(const struct prompts *p, const struct load *loads, const struct waiting *w, int by,
-		     double *ret_steps, double *ret_ns)
-{
-	uint32_t i = first_chance(p->f, w);
+/* Steps in a row with prompts that all begin and end there: what is in them together is known. */
+enum { DECODES, STEPS, TOKENS, N_PARTS };
+struct clump {
+	double n[N_PARTS], ns;
+	bool odd;
+};
+struct clumps {
+	VEC(struct clump) l;
+};
 
-	*ret_steps = *ret_ns = 0;
-	if (!w->prompt || w->cut_before)
-		return false;
-	for (; i <= w->first; i++) {
+static bool is_last_of_clump(const struct prompts *p, const struct load *loads, uint32_t i)
+{
+	const struct istep *s = &p->f->steps.v[i];
+
+	return loads[i].waits == loads[i].ends || i + 1 == p->f->steps.n || s[1].segment != s->segment;
+}
+
+static int find_clumps(const struct prompts *p, const struct load *loads, int by, struct clumps *ret)
+{
+	struct clump c = { .odd = false };
+
+	for (uint32_t i = 0; i < p->f->steps.n; i++) {
 		const struct istep *s = &p->f->steps.v[i];
 
-		if (loads[i].waits != 1 || time_of(s, by) == GPU_UNKNOWN || (p->f->has_graphs && s->replayed))
+		c.odd |= loads[i].open;
+		if (loads[i].waits && !(p->f->has_graphs && s->replayed)) {
+			c.odd |= time_of(s, by) == GPU_UNKNOWN;
+			c.n[STEPS]++;
+			c.n[DECODES] += s->n_decode;
+			c.ns += (double)time_of(s, by);
+		}
+		c.n[TOKENS] += loads[i].tokens;
+		if (!is_last_of_clump(p, loads, i))
+			continue;
+		if (c.n[STEPS] > 0 && c.n[TOKENS] > 0 && !c.odd) {
+			struct clump *at = vec_push(&ret->l, SIZE_MAX);
+
+			if (!at)
+				return -ENOMEM;
+			*at = c;
+		}
+		c = (struct clump){ .odd = false };
+	}
+	return 0;
+}
+
+static double cost_of(const struct cost *k, const struct clump *c)
+{
+	return k->base_ns * c->n[STEPS] + k->per_seq_ns * c->n[DECODES] + k->per_token_ns * c->n[TOKENS];
+}
+
+/* Gauss-Jordan, of sums of squares. false: some of them say nothing that others do not. */
+static bool eliminate(double a[N_PARTS][N_PARTS + 1], int n)
+{
+	double whole[N_PARTS];
+
+	for (int r = 0; r < n; r++)
+		whole[r] = a[r][r];
+	for (int r = 0; r < n; r++) {
+		double by = a[r][r];
+
+		if (by <= whole[r] * 1e-6)
 			return false;
-		*ret_steps += 1;
-		*ret_ns += (double)time_of(s, by) - p->cost[by].per_seq_ns * s->n_decode;
+		for (int k = 0; k <= n; k++)
+			a[r][k] /= by;
+		for (int other = 0; other < n; other++) {
+			by = other == r ? 0 : a[other][r];
+			for (int k = 0; k <= n; k++)
+				a[other][k] -= by * a[r][k];
+		}
 	}
 	return true;
 }
 
-/* ns = steps * base + tokens * per_token */
-static void fit_prompts(struct prompts *p, const struct load *loads, int by)
+/* Least squares: what one of each part from `first` to `last` takes, beside what is known. Long clumps count no more. */
+static bool solve(const struct clumps *l, int first, int last, const struct cost *known, double *ret)
 {
-	double n = 0, kk = 0, kx = 0, xx = 0, ky = 0, xy = 0, sx = 0, sy = 0, d;
-	struct cost *c = &p->cost[by];
+	double a[N_PARTS][N_PARTS + 1] = { 0 };
+	int n = last - first + 1, n_clumps = 0;
 
-	for (size_t i = 0; i < p->w.n; i++) {
-		double k, y, x = p->w.v[i].prompt;
+	for (size_t i = 0; i < l->l.n; i++) {
+		const struct clump *c = &l->l.v[i];
 
-		if (!is_alone(p, loads, &p->w.v[i], by, &k, &y))
+		if (c->odd)
 			continue;
-		n++;
-		kk += k * k;
-		kx += k * x;
-		xx += x * x;
-		ky += k * y;
-		xy += x * y;
-		sx += x;
-		sy += y - c->base_ns * k;
+		n_clumps++;
+		for (int r = 0; r < n; r++) {
+			double x = c->n[first + r] / c->n[STEPS];
+
+			for (int k = 0; k < n; k++)
+				a[r][k] += x * c->n[first + k];
+			a[r][n] += x * (c->ns - cost_of(known, c));
+		}
 	}
-	if (n < MIN_SAMPLES)
-		return;
-	d = kk * xx - kx * kx;
-	if (c->base_ns > 0) {
-		c->per_token_ns = sy / sx;
-	} else if (d > 0) {	/* decodes are replayed: only here is seen what a step costs at least */
-		c->base_ns = (ky * xx - xy * kx) / d;
-		c->per_token_ns = (xy * kk - ky * kx) / d;
+	if (n_clumps < MIN_SAMPLES || !eliminate(a, n))
+		return false;
+	for (int r = 0; r < n; r++)
+		ret[first + r] = a[r][n];
+	return true;
+}
+
+/* What a token takes; where decodes are replayed, only here is seen what a step and a decode in it take. */
+static bool fit_once(const struct clumps *l, struct cost *c)
+{
+	struct cost known = { c->base_ns, c->per_seq_ns, 0, c->decodes };
+	double x[N_PARTS] = { 0 };
+
+	if (c->decodes) {
+		if (!solve(l, TOKENS, TOKENS, &known, x))
+			return false;
+	} else {
+		known = (struct cost){ .decodes = false };
+		if (!solve(l, DECODES, TOKENS, &known, x) || x[DECODES] < 0) {
+			x[DECODES] = 0;
+			if (!solve(l, STEPS, TOKENS, &known, x))
+				return false;
+		}
 	}
+	*c = (struct cost){ known.base_ns + x[STEPS], known.per_seq_ns + x[DECODES], x[TOKENS], c->decodes };
+	return true;
+}
+
+static double size_of(double x)
+{
+	return x < 0 ? -x : x;
+}
+
+static double error_of(const struct cost *k, const struct clump *c)
+{
+	return size_of(c->ns - cost_of(k, c)) / c->n[STEPS];
+}
+
+/* Once with all of them, once without those that do not fit: a token of theirs was late. */
+static int fit_prompts(struct prompts *p, const struct load *loads, int by)
+{
+	struct cost *c = &p->cost[by];
+	struct clumps l = { 0 };
+	uint64_t *errors = NULL, usual;
+	int err = find_clumps(p, loads, by, &l);
+
+	if (!err && l.l.n) {
+		errors = malloc(l.l.n * sizeof(*errors));
+		err = errors ? 0 : -ENOMEM;
+	}
+	if (!err && fit_once(&l, c)) {
+		for (size_t i = 0; i < l.l.n; i++)
+			errors[i] = (uint64_t)error_of(c, &l.l.v[i]);
+		usual = pct_u64(errors, l.l.n, 500);
+		for (size_t i = 0; i < l.l.n; i++)
+			l.l.v[i].odd = error_of(c, &l.l.v[i]) > ODD_TIMES * (double)usual + 1;
+		fit_once(&l, c);
+	}
+	free(errors);
+	vec_free(&l.l);
+	return err;
 }
 
 /* How many tokens of prompts a step had, by its length; < 0: nothing to measure by. */
@@ -243,20 +355,35 @@ static int find_budget(struct prompts *p, const struct load *loads)
 	return 0;
 }
 
-/* By its length, but exact where it is that of a full step. < 0: nothing to measure by. */
-static double tokens_of(const struct prompts *p, const struct istep *s, const struct load *l, bool *ret_full)
+/* By its length, but exact where it is that of a full step rather than that of the prompts that end in it, where all of
+ * these are known. < 0: nothing to measure by. */
+static double tokens_of(const struct prompts *p, const struct istep *s, const struct load *l, const double *ends,
+			bool *ret_full)
 {
 	*ret_full = false;
 	for (int by = 0; by < 2; by++) {
-		double t = measured(p, s, by), all = t + s->n_decode, full = p->full[by];
+		double t = measured(p, s, by), full = p->full[by], off = size_of(t + s->n_decode - full);
 
 		if (t < 0)
 			continue;
-		*ret_full = full > 0 && p->budget > s->n_decode && is_crowded(l) && all > full * (1 - 2 * NEAR) &&
-			    all < full * (1 + 2 * NEAR);
+		*ret_full = full > 0 && p->budget > s->n_decode && is_crowded(l) &&
+			    (ends ? off < full * FAR && off < size_of(t - *ends) : off < full * 2 * NEAR);
 		return *ret_full ? p->budget - s->n_decode : t;
 	}
 	return -1;
+}
+
+/* Who waits fills a step. If it is not full, nobody was cut; if it is not known when it is, noise is no part. */
+static bool is_cut(const struct prompts *p, const struct istep *s, bool full, double all, double left)
+{
+	const struct cost *c = &p->cost[s->busy_ns == GPU_UNKNOWN];
+	double tokens = all + c->base_ns / c->per_token_ns;	/* as long as that */
+
+	if (full)
+		return left >= 1;
+	if (p->budget)
+		return left > p->budget * FAR;
+	return left >= MIN_PART && left * 100 >= all * PART_PCT && left * 100 >= tokens * NOISE_PCT;
 }
 
 /* ---- who ---- */
@@ -302,7 +429,7 @@ static int fill_step(struct prompts *p, uint32_t i, const struct load *l)
 {
 	const struct istep *s = &p->f->steps.v[i];
 	bool full;
-	double all = tokens_of(p, s, l, &full), left = all;
+	double ends = 0, all, left;
 	struct waiting *cut = NULL;
 	uint32_t n_open = 0;	/* that end here, and nobody knows how much was left of them */
 	int err = 0;
@@ -312,8 +439,10 @@ static int fill_step(struct prompts *p, uint32_t i, const struct load *l)
 
 		n_open += w->first == i && (!w->prompt || w->cut_before);
 		if (w->first == i && w->prompt && !w->cut_before)
-			left -= rest_of(w);
+			ends += rest_of(w);
 	}
+	all = tokens_of(p, s, l, n_open ? NULL : &ends, &full);
+	left = all - ends;
 	if (!p->f->has_graphs || !s->replayed)
 		cut = who_waits(p, i, n_open ? 0 : left);
 	for (size_t k = p->lo; k < p->here && !err; k++) {
@@ -329,7 +458,7 @@ static int fill_step(struct prompts *p, uint32_t i, const struct load *l)
 		return p->f->has_graphs && !l->ends ? add_part(p, cut, i, 0) : 0;
 	if (n_open)		/* who waits fills what is left of a step */
 		return add_part(p, cut, i, whole(left / (n_open + 1)));
-	if (full ? left < 1 : left < MIN_PART || left * 100 < all * PART_PCT)
+	if (!is_cut(p, s, full, all, left))
 		return 0;
 	if (cut->prompt && cut->done + left >= cut->prompt)
 		left = rest_of(cut) > 1 ? rest_of(cut) - 1 : 1;
@@ -351,12 +480,12 @@ int gpu_infer_prompts(struct inferred *f)
 		for (; i <= w->first; i++)
 			loads[i].waits++;
 		loads[w->first].ends++;
+		loads[w->first].tokens += w->prompt;
+		loads[w->first].open |= !w->prompt || p.w.v[k].cut_before;
 	}
-	if (!err) {
-		for (int by = 0; by < 2; by++) {
-			fit_decodes(&p, loads, by);
-			fit_prompts(&p, loads, by);
-		}
+	for (int by = 0; by < 2 && !err; by++) {
+		fit_decodes(&p, loads, by);
+		err = fit_prompts(&p, loads, by);
 	}
 	if (!err)
 		err = find_budget(&p, loads);
