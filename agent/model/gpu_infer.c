@@ -13,6 +13,8 @@
 enum {
 	MIN_SHIFT = 8,		/* so many tokens must agree that a step was left out */
 	CONFIDENCE_PCT = 90,
+	MAX_LATE = 32,		/* steps; what is later is no lateness */
+	FEW = 8,		/* one in so many */
 	HOLE_STEPS = 16,	/* without a step, while tokens come */
 	SLACK_NS = 20000,
 };
@@ -175,6 +177,23 @@ uint32_t istep_before(const struct inferred *f, uint64_t t_ns)
 			 (f->steps.v[lo - 1].end_ns - f->steps.v[lo - 2].end_ns) / 2 ? lo - 1 : UINT32_MAX;
 }
 
+/* Are first tokens of steps that are no replays? Few come so late that it does not seem so. */
+static bool are_firsts_plain(const struct inferred *f)
+{
+	size_t n = 0, replayed = 0;
+
+	for (size_t i = 0; i < f->m->v.n_requests && f->has_graphs; i++) {
+		const struct rec_request *r = &f->m->requests[i];
+		uint32_t at = r->n_chunks && !r->joined_late && is_of_server(f, r) ? istep_before(f, chunk_ns(r, 0)) : UINT32_MAX;
+
+		if (at == UINT32_MAX)
+			continue;
+		n++;
+		replayed += f->steps.v[at].replayed;
+	}
+	return n && replayed <= n / FEW;
+}
+
 /* ---- decodes ---- */
 
 int imember_add(struct inferred *f, const struct imember *k)
@@ -221,6 +240,24 @@ static void settle(const struct inferred *f, const struct rec_request *r, size_t
 		at[i] = at[i - 1] + 1;
 }
 
+/*
+ * Where decodes are replayed, steps with prompts are not: a first token that came behind a replay is of the last step
+ * before it that was none, and late, and so are all that follow it at once.
+ */
+static void unreplay(const struct inferred *f, const struct rec_request *r, uint32_t *at, size_t n)
+{
+	uint32_t from = at[0], i = from;
+
+	while (i > 0 && from - i < MAX_LATE && f->steps.v[i].replayed &&
+	       f->steps.v[i - 1].segment == f->steps.v[from].segment &&
+	       f->steps.v[i - 1].launch0_ns > r->at_ns[P_REQ_FIRST_BYTE])
+		i--;
+	if (f->steps.v[i].replayed || f->steps.v[i].no_step)
+		return;
+	for (size_t k = 0; k < n && at[k] == from + k; k++)
+		at[k] = i + k;
+}
+
 static int add_tokens(struct inferred *f, uint32_t request, const uint32_t *at, size_t n, bool has_first)
 {
 	int err = 0;
@@ -262,6 +299,8 @@ static int decode_stream(struct inferred *f, uint32_t request)
 			continue;
 		if (r->n == 1)
 			settle(f, r, i, at + i, n);
+		if (r->n == 1 && !i && !r->joined_late && f->plain_firsts && at[0] != UINT32_MAX)
+			unreplay(f, r, at, n);
 		err = add_tokens(f, request, at + i, n, !i && !r->joined_late);
 	}
 	free(at);
@@ -422,6 +461,7 @@ static int infer(struct inferred *f)
 		err = -ENOMEM;
 	if (!err)
 		find_holes(f);
+	f->plain_firsts = !err && are_firsts_plain(f);
 	for (size_t i = 0; i < m->v.n_requests && !err; i++)
 		parts[i].seq = UINT32_MAX;
 	for (uint32_t i = 0; i < m->v.n_requests && !err; i++) {

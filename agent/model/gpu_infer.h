@@ -29,6 +29,7 @@ struct inferred {
 	struct gpu_process *p;
 	uint32_t engine;
 	bool has_graphs;
+	bool plain_firsts;	/* first tokens are of steps that are no replays */
 	uint64_t usual_ns;	/* from launch to launch */
 	VEC(struct istep) steps;
 	VEC(struct imember) members;

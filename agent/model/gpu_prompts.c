@@ -78,6 +78,7 @@ static int list_waiting(struct prompts *p)
 /* Per step: how many prompts end there, and how many may have a part there. */
 struct load {
 	uint32_t ends, waits;
+	bool early;		/* somebody waits who came before it was planned, and does not end there */
 	uint32_t tokens;	/* of prompts that end there ... */
 	bool open;		/* ... of one of them it is not known how many */
 };
@@ -367,7 +368,8 @@ static double tokens_of(const struct prompts *p, const struct istep *s, const st
 		if (t < 0)
 			continue;
 		*ret_full = full > 0 && p->budget > s->n_decode && is_crowded(l) &&
-			    (ends ? off < full * FAR && off < size_of(t - *ends) : off < full * 2 * NEAR);
+			    (!ends || (l->early && size_of(full - s->n_decode - *ends) < full * 2 * NEAR) ?
+				     off < full * 2 * NEAR : off < full * FAR && off < size_of(t - *ends));
 		return *ret_full ? p->budget - s->n_decode : t;
 	}
 	return -1;
@@ -404,11 +406,31 @@ static uint32_t rest_of(const struct waiting *w)
 	return w->prompt > w->done ? w->prompt - w->done : 1;
 }
 
+/* The host plans a step when it has the outputs of one: who comes between that and the launch may have been too late. */
+static uint64_t planned_from(const struct inferred *f, uint32_t i)
+{
+	uint32_t k = i;
+
+	while (k > 0 && f->steps.v[k - 1].end_ns > f->steps.v[i].launch0_ns)
+		k--;
+	return k ? f->steps.v[k - 1].end_ns : 0;
+}
+
+static bool is_nearer(const struct waiting *w, const struct waiting *best, uint64_t planned_ns)
+{
+	bool early = w->since_ns <= planned_ns;
+
+	if (!best || early != (best->since_ns <= planned_ns))
+		return !best || early;
+	return w->first < best->first;	/* else in the order in which they came */
+}
+
 /* Who had a part of its prompt in step i, and not the end: of those that wait and had more than `left` to compute the
- * one whose first token is nearest, or who has most to compute. NULL: nobody. */
+ * one whose first token is nearest. NULL: nobody. */
 static struct waiting *who_waits(struct prompts *p, uint32_t i, double left)
 {
 	const struct istep *s = &p->f->steps.v[i];
+	uint64_t planned_ns = planned_from(p->f, i);
 	struct waiting *best = NULL;
 
 	for (size_t k = p->lo; k < p->here; k++) {
@@ -417,8 +439,7 @@ static struct waiting *who_waits(struct prompts *p, uint32_t i, double left)
 		if (w->first <= i || p->f->steps.v[w->first].segment != s->segment ||
 		    (w->prompt && rest_of(w) < left * ENOUGH))
 			continue;
-		if (!best || w->first < best->first ||
-		    (w->first == best->first && rest_of(w) > rest_of(best)))
+		if (is_nearer(w, best, planned_ns))
 			best = w;
 	}
 	return best;
@@ -477,8 +498,10 @@ int gpu_infer_prompts(struct inferred *f)
 		uint32_t i = first_chance(f, w);
 
 		p.w.v[k].cut_before = was_there(f, w, i) && (!i || f->steps.v[i - 1].segment != f->steps.v[i].segment);
-		for (; i <= w->first; i++)
+		for (; i <= w->first; i++) {
 			loads[i].waits++;
+			loads[i].early |= i < w->first && w->since_ns <= planned_from(f, i);
+		}
 		loads[w->first].ends++;
 		loads[w->first].tokens += w->prompt;
 		loads[w->first].open |= !w->prompt || p.w.v[k].cut_before;
