@@ -20,6 +20,7 @@ enum {
 	AHEAD_NS = 1000000,	/* outputs may be sent by another thread, meanwhile */
 	PAUSE_STEPS = 8,	/* without a launch are a pause */
 	MAX_SKIPS = 2,		/* what is longer is a pause, and no dearer */
+	PAIR = 4,		/* times as dear to leave out: a step alone between a burst's end and the next launch */
 };
 #define NO_COST UINT64_MAX
 
@@ -38,6 +39,7 @@ struct aligner {
 	struct choice (*at)[CHOICES];
 	uint64_t skip_ns;
 	bool ahead;
+	uint8_t *burst_price, *ref_price;	/* to leave them out, in skip_ns */
 };
 
 /* When a burst was over, as well as it is known: the wire tells of its step then or later. */
@@ -104,11 +106,14 @@ static uint64_t lag_cost(const struct aligner *a, int64_t lag, int64_t level, bo
 static uint64_t step_cost(const struct aligner *a, const struct choice *from, const struct choice *to, size_t i,
 			  int back)
 {
-	uint64_t skips = to->ref - from->ref - 1, cost = from->cost + a->skip_ns * (back - 1);
+	uint64_t skips = to->ref - from->ref - 1, n = 0;
+	uint64_t cost = a->refs[to->ref].exact ? 0 : lag_cost(a, to->lag_ns, from->level_ns, is_pause(a, i));
 
-	if (!a->refs[to->ref].exact)
-		cost += lag_cost(a, to->lag_ns, from->level_ns, is_pause(a, i));
-	return cost + a->skip_ns * (skips < MAX_SKIPS ? skips : MAX_SKIPS);
+	for (int k = 1; k < back; k++)
+		n += a->burst_price[i - k];
+	for (uint64_t k = 1; k <= skips && skips <= MAX_SKIPS; k++)
+		n += a->ref_price[from->ref + k];
+	return from->cost + cost + a->skip_ns * (n + (skips > MAX_SKIPS ? MAX_SKIPS : 0));
 }
 
 /* What makes a step late comes and goes: the level falls at once, and rises slowly, but for the first one behind a pause. */
@@ -198,6 +203,22 @@ static int find_skip_cost(struct aligner *a)
 	return 0;
 }
 
+/* A burst and a step that have nobody else near them are hardly both without the other: on a busy host lags vary. */
+static void find_prices(struct aligner *a)
+{
+	size_t n = a->p->bursts.n;
+
+	memset(a->burst_price, 1, n + a->n_refs);
+	for (size_t i = 0; i < n && !a->refs[0].exact; i++) {
+		uint64_t end = burst_end(a, i);
+		size_t from = first_ref(a, end > SLACK_NS ? end - SLACK_NS : 0);
+		size_t to = i + 1 < n ? first_ref(a, a->p->bursts.v[i + 1].launch0_ns) : a->n_refs;
+
+		if (to == from + 1)
+			a->burst_price[i] = a->ref_price[from] = PAIR;
+	}
+}
+
 int gpu_align(struct gpu_process *p, const struct gpu_ref *refs, size_t n)
 {
 	struct aligner a = { .refs = refs, .n_refs = n, .p = p, .ahead = gpu_runs_ahead(p) };
@@ -207,11 +228,16 @@ int gpu_align(struct gpu_process *p, const struct gpu_ref *refs, size_t n)
 		return 0;
 	err = find_skip_cost(&a);
 	a.at = err ? NULL : malloc(p->bursts.n * sizeof(*a.at));
-	if (!a.at)
-		return -ENOMEM;
-	for (size_t i = 0; i < p->bursts.n; i++)
-		try_burst(&a, i);
-	walk_back(&a);
+	a.burst_price = a.at ? malloc(p->bursts.n + n) : NULL;
+	if (a.burst_price) {
+		a.ref_price = a.burst_price + p->bursts.n;
+		find_prices(&a);
+		for (size_t i = 0; i < p->bursts.n; i++)
+			try_burst(&a, i);
+		walk_back(&a);
+	}
+	err = a.burst_price ? 0 : -ENOMEM;
+	free(a.burst_price);
 	free(a.at);
-	return 0;
+	return err;
 }
