@@ -12,6 +12,7 @@ import sys
 
 TOLERANCE_NS = 5000
 HOST_TOLERANCE_NS = 300000
+CLOSED_NS = 300000000	# without a record: the window was closed, and the next one not yet open
 
 
 def read_truth(path):
@@ -82,7 +83,12 @@ class Comparison:
 				matched[by_end[at][1]] = s
 				self.one(s, self.report["steps"][by_end[at][1]], work, ids, known)
 		first, last = (min(ends), max(ends)) if ends else (0, 0)
-		self.n["truth_steps"] = sum(first <= max(w[1] for w in work_of(s, 0)) <= last for s in self.steps if s["kernels"])
+		closed = [(a, b) for a, b in zip(ends, ends[1:]) if b - a > CLOSED_NS]
+		self.n["closed"] = len(closed)
+		for s in self.steps:
+			end = max((w[1] for w in work_of(s, 0)), default=0)
+			if first <= end <= last and not any(a < end < b for a, b in closed):
+				self.n["truth_steps"] += 1
 		self.n["report_steps"] = len(by_end)
 		self.n["report_steps_matched"] = len(matched)
 		self.shares(matched)
