@@ -215,7 +215,7 @@ def scheduler_sums(seen, before, after, events):
 def show(name, values):
 	q = truth.quantiles(values)
 	if q:
-		say("client - tokenlag, ms: %-44s n %4d  min %.3f  p50 %.3f  p99 %.3f  max %.3f" % (
+		say("client - tokenlag, ms: %-75s n %4d  min %.3f  p50 %.3f  p99 %.3f  max %.3f" % (
 			name, q["n"], q["min"], q["p50"], q["p99"], q["max"]))
 
 
@@ -237,14 +237,29 @@ def times(seen, requests):
 		show(name, values)
 
 
+def choices(events):
+	"""By request: when each chunk with a choice was written, ns. The last may hold no text, only why it ended."""
+	found = collections.defaultdict(list)
+	for e in events:
+		if e["kind"] == "chunk" and not set(e["flags"]) & {"DONE", "OTHER", "USAGE"}:
+			found["r%d" % e["req"]].append(e["ts_ns"])
+	return found
+
+
+def stamps(result, i):
+	"""When the client of `vllm bench serve` had parsed each output of its request i, ns."""
+	got = [(result["start_times"][i] + result["ttfts"][i]) * 1e9]
+	for gap in result["itls"][i]:
+		got.append(got[-1] + gap * 1e9)
+	return got
+
+
 def bench(seen, result):
-	"""`vllm bench serve`: what its client made of the same requests. It takes each event with a choice for
-	output, and stamps it once it has parsed it."""
+	"""`vllm bench serve`: what its client made of the same requests. It takes each event with a choice for output, and
+	stamps it once it has parsed it. Its times are those between the same events here, but for what lies between its
+	stamp and the point here at either end: these are shown. tests/engines/client_calls splits them further."""
 	rows, bad = collections.defaultdict(list), []
-	chunks = collections.defaultdict(list)
-	for e in seen.events:
-		if e["kind"] == "chunk" and not set(e["flags"]) & {"DONE", "OTHER"}:
-			chunks["r%d" % e["req"]].append(e)
+	chunks = choices(seen.events)
 	for i, name in enumerate(result["request_ids"]):
 		r = seen.one(name)
 		if not r or r["state"] != "complete":
@@ -252,22 +267,18 @@ def bench(seen, result):
 			continue
 		if (r["prompt_tokens"], r["output_tokens"]) != (result["input_lens"][i], result["output_lens"][i]):
 			bad.append((name, r["prompt_tokens"], r["output_tokens"], result["input_lens"][i], result["output_lens"][i]))
-		mine = [c for c in chunks[r["id"]] if "USAGE" not in c["flags"]]
+		mine, got = chunks[r["id"]], stamps(result, i)
 		base, start = seen.rep["t0_ns"] + r["t0_ms"] * 1e6, result["start_times"][i] * 1e9
-		got = [start + result["ttfts"][i] * 1e9]
-		for gap in result["itls"][i]:
-			got.append(got[-1] + gap * 1e9)
-		rows["bench ttft"].append(result["ttfts"][i] * 1e3 - (mine[0]["ts_ns"] - base) / 1e6)
-		rows["bench ttft: stamped, not yet arrived (req_first_byte)"].append((base - start) / 1e6)
-		rows["bench ttft: written (first_chunk), not yet parsed"].append((got[0] - mine[0]["ts_ns"]) / 1e6)
-		rows["bench e2e (its last output: last_token_wire)"].append(
-			result["latencies"][i] * 1e3 - (mine[-1]["ts_ns"] - base) / 1e6)
-		if len(got) == len(mine):
-			gaps = [(b["ts_ns"] - a["ts_ns"]) / 1e6 for a, b in zip(mine, mine[1:])]
-			rows["bench gap (chunk to chunk)"] += [g * 1e3 - ours for g, ours in zip(result["itls"][i], gaps)]
-			rows["bench gap: written, not yet parsed"] += [(a - c["ts_ns"]) / 1e6 for a, c in zip(got[1:], mine[1:])]
-		else:
+		if len(got) != len(mine):
 			rows["bench: outputs less chunks"].append(len(got) - len(mine))
+			continue
+		late = [(a - c) / 1e6 for a, c in zip(got, mine)]
+		rows["bench ttft: begin + first output"].append((base - start) / 1e6 + late[0])
+		rows["bench e2e: begin + last output"].append((base - start) / 1e6 + late[-1])
+		rows["bench gap: this output - the one before"] += [b - a for a, b in zip(late, late[1:])]
+		rows["begin: their stamp, building the request, their send() until req_first_byte"].append((base - start) / 1e6)
+		rows["first output: first_chunk written, until their read(), parsing, their stamp"].append(late[0])
+		rows["last output: last chunk written, until their read(), parsing, their stamp"].append(late[-1])
 	check("vllm bench counts the same tokens in each request", not bad, "\n".join(map(str, bad)))
 	for name, values in rows.items():
 		show(name, values)
