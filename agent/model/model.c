@@ -249,6 +249,19 @@ static int dispatch(struct model *m, const struct tl_hdr *ev)
 	}
 }
 
+/* Chunks are told as they are written: of all servers in order, but for a poll. */
+static void check_time(struct model *m, uint64_t ts_ns)
+{
+	enum { FAR_BACK_S = 10 };
+
+	if (m->last_chunk_ns > ts_ns + FAR_BACK_S * 1000000000ull) {
+		m->v.n_times_back++;
+		if (m->last_chunk_ns - ts_ns > m->v.most_back_ns)
+			m->v.most_back_ns = m->last_chunk_ns - ts_ns;
+	}
+	m->last_chunk_ns = ts_ns;
+}
+
 int model__feed(struct model *m, const struct tl_hdr *ev)
 {
 	int err;
@@ -261,6 +274,8 @@ int model__feed(struct model *m, const struct tl_hdr *ev)
 		if (ev->ts_ns > m->v.t1_ns)
 			m->v.t1_ns = ev->ts_ns;
 	}
+	if (ev->kind == TL_CHUNK)
+		check_time(m, ev->ts_ns);
 	err = dispatch(m, ev);
 	if (err)
 		m->v.n_lost_events++;

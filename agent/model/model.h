@@ -47,6 +47,9 @@ struct model_view {
 	uint64_t n_lost_events;		/* sum over `lost` */
 	uint64_t n_unknown;		/* events of kinds that we do not know */
 	uint64_t n_requests_not_kept, n_steps_not_kept;
+	/* No capture gives these; a file that was put together, or is damaged: requests with the number of an earlier one, and
+	 * how often and how far the time of what is written went back. */
+	uint64_t n_numbers_twice, n_times_back, most_back_ns;
 	uint64_t n_joins_not_tried;	/* requests and sequences that were not looked at together: too many */
 	uint64_t n_other_requests;	/* /health, /metrics ...: not listed, counted */
 	uint64_t n_conns_open, n_conns;

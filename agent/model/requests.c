@@ -158,6 +158,7 @@ int request_on_begin(struct model *m, const struct tl_req_begin *e)
 
 	if (!model_engine(m, e->hdr.tgid, &r.engine))
 		return -ENOMEM;
+	m->v.n_numbers_twice += e->req < m->n_by_number && m->by_number[e->req] != REQ_NOWHERE;
 	if (e->conn < m->n_peers) {
 		r.peer_port = m->peers[e->conn].port;
 		r.peer_is_local = m->peers[e->conn].is_local;

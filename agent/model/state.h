@@ -58,6 +58,7 @@ struct model {
 
 	uint32_t *by_number;	/* request number -> index + 1, or one of REQ_*, or that + an index */
 	size_t n_by_number, cap_by_number;
+	uint64_t last_chunk_ns;	/* when the latest one was written */
 	uint32_t *last_of_conn;	/* connection number -> index + 1 of its last request */
 	size_t n_last_of_conn, cap_last_of_conn;
 	struct peer {

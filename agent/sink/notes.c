@@ -2,6 +2,7 @@
 /* Sentences that several outputs share. Each one is printed only when its case is there. */
 #include "sink/notes_priv.h"
 
+#include "base/units.h"
 #include "engine/recognise.h"
 
 #include <inttypes.h>
@@ -174,6 +175,7 @@ static void note_losses(const struct model_view *v, const struct summary *s, con
 		[TL_LOST_PARSER] = "bytes that fit no protocol we know",
 		[TL_LOST_LIMIT] = "a bounded table of the agent was full",
 	};
+	char back[UNITS_LEN];
 
 	for (uint16_t w = 0; w < ARRAY_SIZE(why); w++) {
 		uint64_t n = 0, since = UINT64_MAX, until = 0;
@@ -204,6 +206,12 @@ static void note_losses(const struct model_view *v, const struct summary *s, con
 		    " events of unknown kinds were skipped: the recording is from a newer "
 		    "version",
 		    v->n_unknown);
+	if (v->n_numbers_twice)
+		say(to, "%" PRIu64 " requests have the number of an earlier one, so what is said of either may be the other's: the "
+		    "recording was put together or is damaged", v->n_numbers_twice);
+	if (v->n_times_back)
+		say(to, "%" PRIu64 " time%s the clock of the recording goes back, by up to %s: it was put together or is damaged, and "
+		    "times across are wrong", v->n_times_back, v->n_times_back == 1 ? "" : "s", units_ns(back, v->most_back_ns));
 	if (v->n_requests_not_kept)
 		say(to, "%" PRIu64 " requests beyond the limit of %zu are counted only",
 		    v->n_requests_not_kept, v->n_requests);
