@@ -188,6 +188,7 @@ enum tl_gpu_level { TL_GPU_OFF = 0, TL_GPU_LAUNCHES = 1, TL_GPU_GRAPH = 2, TL_GP
 enum tl_gpu_trouble {		/* append only */
 	TL_GPU_FINE = 0, TL_GPU_BROKEN = 1 /* launches, no records */, TL_GPU_BAD_STAMPS = 2,
 	TL_GPU_BUSY = 3 /* another subscriber */, TL_GPU_BUDGET = 4 /* costs too much */,
+	TL_GPU_NO_PROBES = 5 /* on launches: none could be set */,
 };
 enum tl_gpu_health_flag { TL_GPU_SIMULATED = 1 };	/* in tl_hdr.flags: no real device, tests/sim */
 struct tl_gpu_health {		/* how the collection of GPU records did in a span */

@@ -298,7 +298,7 @@ static int record(struct recording *r)
 {
 	struct session_opts so = {
 		.pids = r->o.pids, .n_pids = r->o.n_pids, .no_proxies = r->o.no_proxies, .gpu = r->o.tiers & TL_T1 ? r->o.gpu : TL_GPU_OFF,
-		.gpu_budget_ppm = r->o.gpu_budget_ppm,
+		.gpu_budget_ppm = r->o.gpu_budget_ppm, .gpu_asked = r->o.gpu_asked,
 		.bpf = { .head_bytes = r->o.head_bytes, .tail_bytes = r->o.tail_bytes,
 			 .ring_bytes = r->o.ring_bytes, .tiers = r->o.tiers },
 		.out = { on_event, r }, .raw = { r->o.raw ? on_raw : NULL, r },

@@ -145,6 +145,7 @@ static int open_gpu(struct session *s)
 {
 	const struct session_gpu_opts go = {
 		.bpf = s->bpf, .out = s->feed, .level = s->opts.gpu, .budget_ppm = s->opts.gpu_budget_ppm,
+		.asked = s->opts.gpu_asked,
 		.adopt = adopt, .tell_tiers = tell_tiers, .ctx = s,
 	};
 

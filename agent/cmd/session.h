@@ -17,6 +17,7 @@ struct session_opts {
 	bool no_proxies;	/* do not follow what stands before engines on this host */
 	enum tl_gpu_level gpu;	/* how deep to look into GPU work, at most ... */
 	uint32_t gpu_budget_ppm; /* ... and what that may cost of a server's speed; 0: the default */
+	bool gpu_asked;		/* somebody asked for that: to find nothing is worth a word */
 	struct src_bpf_opts bpf;
 	struct emit out;	/* semantic events */
 	struct emit raw;	/* also raw ones, for --raw; fn NULL: not wanted */

@@ -75,6 +75,7 @@ static int add(struct session_gpu *s, uint32_t tgid, uint32_t server)
 		if (!sv)
 			return map__is_full(s->servers) ? 0 : -ENOMEM;
 		begin_server(s, sv);
+		s->any_new = true;
 	}
 	p = map__put(s->processes, tgid, &fresh);
 	if (!p)
@@ -339,6 +340,34 @@ static bool drop_server(void *ctx, uint64_t server, void *value)
 	return true;
 }
 
+/* Once for each new server, when all its processes were looked at. */
+static void say_no_cuda(struct session_gpu *s)
+{
+	struct gpu_server *sv;
+	struct gpu_process *p;
+	uint64_t server;
+
+	for (sv = map__oldest(s->servers, &server); sv; sv = map__newer(s->servers, sv, &server)) {
+		bool uses = sv->looked;
+		uint32_t n = 0;
+
+		sv->looked = true;
+		for (p = map__oldest(s->processes, NULL); p && !uses;
+		     p = map__newer(s->processes, p, NULL)) {
+			if (p->server != server)
+				continue;
+			n++;
+			uses = p->uses_cuda;
+		}
+		if (uses || !n)
+			continue;
+		(s->opts.asked ? log_warn : log_info)(
+			"no libcuda in pid %u%s: nothing to probe; watching for it", (uint32_t)server,
+			n > 1 ? " nor in its children" : "");
+	}
+	s->any_new = false;
+}
+
 int session_gpu__poll(struct session_gpu *s, uint64_t now)
 {
 	struct gpu_process *p;
@@ -359,6 +388,8 @@ int session_gpu__poll(struct session_gpu *s, uint64_t now)
 		if (p->gpu)
 			poll_one(s, tgid, p, now);
 	}
+	if (s->any_new)
+		say_no_cuda(s);
 	err = err ? err : session_gpu_poll_probes(s, now);
 	err = err ? err : session_gpu_poll_nvml(s, now);
 	err = err ? err : session_gpu_govern(s, now);
@@ -383,7 +414,7 @@ int session_gpu__end(struct session_gpu *s)
 			part(s, tgid, p, gpu__wait_left(p->gpu, session_gpu_pass, s),
 			     monotonic_ns());
 	}
-	if (!s->uses_cuda && s->opts.level > TL_GPU_LAUNCHES)
+	if (!s->uses_cuda && s->opts.asked)
 		log_warn(
 			"no process that was recorded uses CUDA: the recording holds nothing of GPUs");
 	err = session_gpu_end_probes(s);

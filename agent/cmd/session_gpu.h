@@ -5,6 +5,7 @@
 
 #include "base/emit.h"
 #include "source/bpf.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 struct session_gpu;
@@ -13,6 +14,7 @@ struct session_gpu_opts {
 	struct emit out; /* semantic events */
 	enum tl_gpu_level level; /* what is wanted, at most */
 	uint32_t budget_ppm; /* of a server's speed; 0: the default */
+	bool asked; /* by somebody, who wants to know if there is nothing of it */
 	/* A process that is none of the session's targets turned out to use CUDA. 0 or -errno. */
 	int (*adopt)(void *ctx, uint32_t tgid, uint32_t server);
 	/* enum tl_tier bits that a process has got. 0 or -errno. */

@@ -27,13 +27,23 @@ static int open_probes(struct session_gpu *s)
 	return err == -ENOMEM ? err : 0;
 }
 
+/* The recording says it, too. */
+static void say_none(struct session_gpu *s, uint32_t tgid, const struct gpu_process *p)
+{
+	session_gpu_say_level(s, tgid, p, TL_GPU_OFF, TL_GPU_OFF, TL_GPU_NO_PROBES);
+}
+
 int session_gpu_probe(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
 {
 	char why[160] = "";
 	int n = open_probes(s);
 
-	if (n || !s->cuda)
+	if (n)
 		return n;
+	if (!s->cuda) {
+		say_none(s, tgid, p);
+		return 0;
+	}
 	n = cuda__add(s->cuda, tgid, why);
 	if (n == -ENOMEM)
 		return n;
@@ -43,9 +53,11 @@ int session_gpu_probe(struct session_gpu *s, uint32_t tgid, struct gpu_process *
 			 *why ? "; " : "", why);
 		return s->opts.tell_tiers(s->opts.ctx, tgid, TL_T1);
 	}
-	if (n != -ESRCH)
+	if (n != -ESRCH) {
 		log_warn("pid %u: launches are not seen: %s", tgid,
 			 *why ? why : "its libcuda has no function to probe");
+		say_none(s, tgid, p);
+	}
 	return 0;
 }
 

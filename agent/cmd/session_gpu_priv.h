@@ -34,6 +34,7 @@ struct gpu_server {
 	struct governor gov;
 	uint64_t chunk_ns; /* the last chunk that a client got, 0: none yet */
 	uint64_t launch_ns; /* the last launch that probes saw */
+	bool looked; /* at all its processes, for libcuda */
 };
 
 struct session_gpu {
@@ -50,7 +51,7 @@ struct session_gpu {
 	uint64_t seek_ns, seek_pause_ns; /* when to look for processes on all devices */
 	uint64_t free_bytes[NVML_MAX_DEVICES]; /* 0: not known */
 	bool uses_cuda; /* one of its processes does, or did */
-	bool any_gone;
+	bool any_gone, any_new; /* processes, servers */
 	int err; /* of opts.out */
 };
 

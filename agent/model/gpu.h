@@ -62,6 +62,7 @@ struct gpu_facts {		/* all zeros: no launch and no record in this recording */
 	struct gpu_device *devices;
 	size_t n_devices;
 	struct gpu_counts counts;
+	uint64_t unseen_ns;	/* in which nobody looked for single kernels of a process: of that with the most of it */
 	size_t n_inferred_steps;	/* made of launches, for want of a wire that tells of steps ... */
 	size_t n_stretches;	/* ... without others between them; more than 1: nobody saw what ran meanwhile */
 };

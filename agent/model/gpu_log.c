@@ -35,8 +35,11 @@ static int no_room(struct gpu_log *g, bool full)
 
 static int on_unseen(struct gpu_process *p, const struct tl_gpu_launch *e)
 {
-	struct gpu_unseen *u = vec_push(&p->unseen, GPU_MAX_UNSEEN);
+	struct gpu_unseen *u = p->unseen.n ? &p->unseen.v[p->unseen.n - 1] : NULL;
 
+	/* Said when it began, and again when it is over. */
+	if (!u || u->t0_ns != e->hdr.ts_ns || u->t1_ns != UINT64_MAX)
+		u = vec_push(&p->unseen, GPU_MAX_UNSEEN);
 	if (u)
 		*u = (struct gpu_unseen){ e->hdr.ts_ns, e->dur_ns ? e->hdr.ts_ns + e->dur_ns : UINT64_MAX };
 	return u || p->unseen.n >= GPU_MAX_UNSEEN ? 0 : -ENOMEM;

@@ -261,10 +261,36 @@ static int join_all(struct model *m)
 	return err;
 }
 
+static uint64_t unseen_ns(const struct gpu_process *p, uint64_t end_ns)
+{
+	uint64_t ns = 0;
+
+	for (size_t i = 0; i < p->unseen.n; i++) {
+		const struct gpu_unseen *u = &p->unseen.v[i];
+		uint64_t t1_ns = u->t1_ns < end_ns ? u->t1_ns : end_ns;
+
+		ns += t1_ns > u->t0_ns ? t1_ns - u->t0_ns : 0;
+	}
+	return ns;
+}
+
+static void sum_unseen(struct model *m)
+{
+	struct model_view v;
+
+	model__view(m, &v);
+	for (size_t i = 0; i < m->gpu_log.processes.n; i++) {
+		uint64_t ns = unseen_ns(&m->gpu_log.processes.v[i], v.t1_ns);
+
+		m->gpu.unseen_ns = ns > m->gpu.unseen_ns ? ns : m->gpu.unseen_ns;
+	}
+}
+
 int gpu_finish(struct model *m)
 {
 	int err = 0;
 
+	sum_unseen(m);
 	m->gpu.counts.not_kept = m->gpu_log.not_kept;
 	if (m->gpu_log.processes.n) {
 		err = join_all(m);

@@ -65,6 +65,8 @@ static void note_trouble(struct health *h, const struct tl_gpu_health *e)
 		n = note_of(h, HEALTH_GPU_BUDGET, e);
 		if (n && e->overhead_ppm > n->ppm)
 			n->ppm = e->overhead_ppm;
+	} else if (e->trouble == TL_GPU_NO_PROBES) {
+		note_of(h, HEALTH_GPU_NO_PROBES, e);
 	} else if (e->trouble == TL_GPU_FINE && e->to_level < e->level) {
 		note_of(h, HEALTH_GPU_STEPPED_DOWN, e);
 	}

@@ -17,6 +17,7 @@ enum health_kind {		/* append only */
 	HEALTH_COMMUNICATION,	/* most of the steps is moving data, on all ranks alike */
 	HEALTH_NOT_KEPT,	/* evidence beyond what tables hold */
 	HEALTH_STOPPED,		/* threads of a server were stopped or frozen for so long that requests may not even be read */
+	HEALTH_GPU_NO_PROBES,	/* launches are not seen: no probe could be set */
 };
 struct health_note {
 	uint8_t kind;		/* enum health_kind */

@@ -27,7 +27,8 @@ NAMES(gpu_whys, { TL_GPU_POWER, "POWER" }, { TL_GPU_THERMAL, "THERMAL" },
 NAMES(levels, { TL_GPU_OFF, "off" }, { TL_GPU_LAUNCHES, "launches" }, { TL_GPU_GRAPH, "graph" },
       { TL_GPU_KERNELS, "kernels" });
 NAMES(troubles, { TL_GPU_FINE, "fine" }, { TL_GPU_BROKEN, "broken" },
-      { TL_GPU_BAD_STAMPS, "bad_stamps" }, { TL_GPU_BUSY, "busy" }, { TL_GPU_BUDGET, "budget" });
+      { TL_GPU_BAD_STAMPS, "bad_stamps" }, { TL_GPU_BUSY, "busy" }, { TL_GPU_BUDGET, "budget" },
+      { TL_GPU_NO_PROBES, "no_probes" });
 NAMES(health_flags, { TL_GPU_SIMULATED, "SIMULATED" });
 NAMES(calls, { TL_CALL_KERNEL, "kernel" }, { TL_CALL_GRAPH, "graph" }, { TL_CALL_SYNC, "sync" },
       { TL_CALL_COPY, "copy" }, { TL_CALL_ALLOC, "alloc" }, { TL_CALL_LOAD, "load" });

@@ -48,6 +48,12 @@ static void note_records(const struct model_view *v, const struct health_note *n
 		    "since then %s",
 		    n->tgid, n->ppm / 1e4, from, until, left);
 		return;
+	case HEALTH_GPU_NO_PROBES:
+		say(to,
+		    "GPU launches of pid %u were not seen: no probe could be set on its libcuda, and record said why; "
+		    "steps are those of the wire",
+		    n->tgid);
+		return;
 	case HEALTH_GPU_DROPPED:
 		say(to, "%" PRIu64 " of %" PRIu64 " GPU records of pid %u were lost between %.1f and %.1f ms",
 		    n->n, n->of, n->tgid, from, until);

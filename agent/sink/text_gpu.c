@@ -146,6 +146,7 @@ static void write_kernels(struct page *p, const struct gpu_facts *g)
 
 int text_gpu(struct page *p, const struct model_view *v)
 {
+	char unseen[UNITS_LEN], all[UNITS_LEN];
 	int err = 0;
 
 	for (size_t i = 0; i < v->n_engines; i++) {
@@ -154,6 +155,10 @@ int text_gpu(struct page *p, const struct model_view *v)
 		if (gpu_sum_health(v, i, &s))
 			write_level(p, v, &s);
 	}
+	if (v->gpu && v->gpu->unseen_ns)
+		page__para(p, "", LABEL, "for %s of %s nobody looked for single kernels: the probes on them cost more than "
+			   "--gpu-budget allows, and were taken off; how many were launched then is NOT KNOWN, graphs, waits "
+			   "and copies are", units_ns(unseen, v->gpu->unseen_ns), units_ns(all, v->t1_ns - v->t0_ns));
 	if (!v->gpu || !v->gpu->n_steps)
 		return 0;
 	for (size_t i = 0; i < v->gpu->n_devices; i++)

@@ -290,6 +290,49 @@ static void test_gpu_infer__kernels_unseen(void **state)
 	assert_int_equal(f.v.seqs[0].n_visits, 20);
 	assert_true(STEP(&f, 3)->counted && STEP(&f, 3)->launches == 10);
 	assert_false(STEP(&f, 10)->counted);
+	assert_int_equal(f.v.gpu->unseen_ns, f.v.t1_ns - at(55));
+	gpu_feed_free(&f);
+}
+
+/* ... and are set again after 50 ms: from then on all launches count. */
+static void test_gpu_infer__kernels_seen_again(void **state)
+{
+	struct gpu_feed f = gpu_feed_new();
+
+	(void)state;
+	feed_engine(&f, PID, PID);
+	feed_process(&f, PID, 0);
+	feed_begin(&f, 1, 5);
+	for (int i = 0; i < 2; i++) {	/* said when they are taken off, and when they are back */
+		struct tl_gpu_launch off = launch_of(&f, 55, TL_CALL_KERNEL, 0);
+
+		off.hdr.flags = TL_LAUNCH_UNSEEN;
+		off.n = 0;
+		off.dur_ns = i ? len(50) : 0;
+		FEED(&f, off);
+	}
+	for (int k = -1; k < 20; k++) {
+		double t = 10 + 10 * k;
+
+		for (int i = 0; i < 10 && (k < 4 || k >= 10); i++) {
+			struct tl_gpu_launch l = launch_of(&f, t + 0.01 * i, TL_CALL_KERNEL, 0);
+
+			FEED(&f, l);
+		}
+		if (k >= 4 && k < 10) {
+			struct tl_gpu_launch copy = launch_of(&f, t + 0.15, TL_CALL_COPY, 0);
+
+			copy.hdr.flags = TL_LAUNCH_FROM;
+			FEED(&f, copy);
+		}
+		feed_sync(&f, t + 0.2, t + 6);
+		if (k >= 0)
+			feed_chunk(&f, 1, t + 6.1);
+	}
+	feed_end(&f, 1, 220, 0, 0);
+	gpu_feed_done(&f);
+	assert_int_equal(f.v.gpu->unseen_ns, len(50));
+	assert_true(STEP(&f, 15)->counted && STEP(&f, 15)->launches == 10);
 	gpu_feed_free(&f);
 }
 
@@ -463,7 +506,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_gpu_infer__decodes), cmocka_unit_test(test_gpu_infer__late_writes),
 		cmocka_unit_test(test_gpu_infer__left_out), cmocka_unit_test(test_gpu_infer__stalled),
-		cmocka_unit_test(test_gpu_infer__kernels_unseen), cmocka_unit_test(test_gpu_infer__hole),
+		cmocka_unit_test(test_gpu_infer__kernels_unseen), cmocka_unit_test(test_gpu_infer__kernels_seen_again),
+		cmocka_unit_test(test_gpu_infer__hole),
 		cmocka_unit_test(test_gpu_infer__ahead),
 		cmocka_unit_test(test_gpu_infer__launches_only), cmocka_unit_test(test_gpu_infer__behind_window),
 		cmocka_unit_test(test_gpu_infer__two_windows), cmocka_unit_test(test_gpu_infer__not_streamed), cmocka_unit_test(test_gpu_infer__parts),

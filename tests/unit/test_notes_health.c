@@ -88,6 +88,7 @@ static void test_notes__trouble_with_records(void **state)
 				 "3000.0 ms, and no record came" },
 		{ TL_GPU_BAD_STAMPS, "17 of 17 GPU records of pid 4242 had impossible time stamps and were dropped" },
 		{ TL_GPU_BUSY, "nsys[991] has the GPU records of pid 4242: since 500.0 ms launches only" },
+		{ TL_GPU_NO_PROBES, "GPU launches of pid 4242 were not seen: no probe could be set on its libcuda" },
 		{ TL_GPU_BUDGET, "TAINTED: observing the GPU cost pid 4242 64 % of its speed" },
 	};
 
