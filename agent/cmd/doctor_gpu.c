@@ -19,9 +19,12 @@ enum { MAX_SHOWN = 16, NVML_WAIT_MS = 3000, NVML_LOOK_MS = 20 };
 static int check_one(struct check_list *gpu, pid_t pid)
 {
 	char why[160], cupti[96];
-	int err = check_add(gpu, "launches", CHECK_OK,
-			    "pid %d: libcuda is mapped: launches, waits and copies can be probed",
-			    pid),
+	int err = gpu_can_probe(pid) ?
+		check_add(gpu, "launches", CHECK_OK,
+			  "pid %d: libcuda is mapped: launches, waits and copies can be probed", pid) :
+		check_add(gpu, "launches", CHECK_WARN,
+			  "pid %d: its libcuda cannot be read, or has none of the functions that are "
+			  "probed: launches are not seen", pid),
 	    refused;
 
 	if (err || gpu_mapped_cupti(pid, cupti, sizeof(cupti)))

@@ -19,6 +19,7 @@ static const char *const kind_names[] = {
 	[HEALTH_COMMUNICATION] = "bound_by_communication",
 	[HEALTH_NOT_KEPT] = "evidence_not_kept",
 	[HEALTH_STOPPED] = "stopped",
+	[HEALTH_GPU_NO_PROBES] = "gpu_no_probes",
 };
 static const char *const level_names[] = {
 	[TL_GPU_OFF] = "off", [TL_GPU_LAUNCHES] = "launches", [TL_GPU_GRAPH] = "graph",
@@ -56,7 +57,8 @@ static void write_signed_ms(struct jsonw *w, const char *key, int64_t ns, bool k
 
 static void write_note(struct jsonw *w, const struct model_view *v, const struct health_note *n)
 {
-	bool gpu = n->kind <= HEALTH_GPU_STEPPED_DOWN, bound = n->kind == HEALTH_COMMUNICATION;
+	bool gpu = n->kind <= HEALTH_GPU_STEPPED_DOWN || n->kind == HEALTH_GPU_NO_PROBES,
+	      bound = n->kind == HEALTH_COMMUNICATION;
 	bool counted = n->kind == HEALTH_GPU_BROKEN || n->kind == HEALTH_GPU_BAD_STAMPS ||
 		       n->kind == HEALTH_GPU_DROPPED || n->kind == HEALTH_NOT_KEPT;
 

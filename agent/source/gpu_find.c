@@ -40,9 +40,15 @@ int gpu_maps_cuda(pid_t pid)
 	return proc_each_exec_map(pid, on_map, &l);
 }
 
-static int on_simulated(void *ctx, const struct proc_map *m)
+struct look_in {
+	pid_t pid;
+	const char *symbol;
+};
+
+static int has_symbol(void *ctx, const struct proc_map *m)
 {
 	const char *base = strrchr(m->path, '/');
+	const struct look_in *l = ctx;
 	struct elfsyms e;
 	char path[300];
 	Elf64_Sym sym;
@@ -50,17 +56,27 @@ static int on_simulated(void *ctx, const struct proc_map *m)
 
 	if (!base || strncmp(base + 1, libcuda, sizeof(libcuda) - 1))
 		return 0;
-	fd = proc_open_map(*(pid_t *)ctx, m, path, sizeof(path));
+	fd = proc_open_map(l->pid, m, path, sizeof(path));
 	if (fd < 0)
 		return 0;
-	found = !elfsyms_open(fd, &e) && !elfsyms_find(&e, "tokenlag_simulated", &sym);
+	found = !elfsyms_open(fd, &e) && !elfsyms_find(&e, l->symbol, &sym);
 	close(fd);
 	return found;
 }
 
 bool gpu_is_simulated(pid_t pid)
 {
-	return proc_each_exec_map(pid, on_simulated, &pid) > 0;
+	struct look_in l = { pid, "tokenlag_simulated" };
+
+	return proc_each_exec_map(pid, has_symbol, &l) > 0;
+}
+
+bool gpu_can_probe(pid_t pid)
+{
+	struct look_in graphs = { pid, "cuGraphLaunch" }, kernels = { pid, "cuLaunchKernel" };
+
+	return proc_each_exec_map(pid, has_symbol, &graphs) > 0 ||
+	       proc_each_exec_map(pid, has_symbol, &kernels) > 0;
 }
 
 int gpu_mapped_cupti(pid_t pid, char *ret, size_t size)

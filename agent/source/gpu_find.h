@@ -14,6 +14,9 @@ int gpu_maps_cuda(pid_t pid);
 /* Is that libcuda one of tests/sim? */
 bool gpu_is_simulated(pid_t pid);
 
+/* Has its libcuda the functions that launches are made by? */
+bool gpu_can_probe(pid_t pid);
+
 /* The CUPTI that it has mapped: its file's name, "" if there is none. 0 or -errno. */
 int gpu_mapped_cupti(pid_t pid, char *ret, size_t size);
 
