@@ -127,7 +127,7 @@ int vllm_wires_open(const struct src_bpf_opts *opts, struct src_bpf **ret, const
 	int err = src_bpf__open(opts, ret, ret_why);
 	const char *why_not;
 
-	if (!err || err == -EPERM || err == -ENOMEM || !(opts->tiers & TL_T1) || !an_engine_runs())
+	if (!err || err == -EPERM || err == -ENOMEM || err == -EAGAIN || !(opts->tiers & TL_T1) || !an_engine_runs())
 		return err;
 	blind.blind = true;
 	if (src_bpf__open(&blind, ret, &why_not))

@@ -150,6 +150,9 @@ static const char *why_not(int err)
 		       "and CAP_SYS_PTRACE";
 	case -ENOMEM:
 		return "not enough memory for the capture buffers: try a smaller ring";
+	case -EAGAIN:	/* libbpf tried five times; a stop counts as a signal, too, and each try begins anew */
+		return "signals interrupted the kernel's check of our BPF programs each time: is it stopped and continued "
+		       "all the time, as cpulimit does? Run it without";
 	case -EINVAL:
 		return "this kernel refuses our BPF programs; `tokenlag doctor` says which";
 	default:
