@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pure parts of libtokenlag.so: clocks, names, the pool of buffers, the ring's writing end. */
+/* The parts of libtokenlag.so by themselves: clocks, names, the pool of buffers, the ring's writing
+ * end, the watchdog. */
 #include "unit.h"
 
 #include <errno.h>
@@ -10,6 +11,7 @@
 
 #include "target/buffers.c"
 #include "target/clocks.c"
+#include "target/guard.c"
 #include "target/names.c"
 #include "target/ring.c"
 
@@ -361,6 +363,67 @@ static void test_ring__wraps_and_fills(void **state)
 	close(fd);
 }
 
+/* Several at once: those that there is room for, in one piece or around the end. */
+static void test_ring__many_at_once(void **state)
+{
+	int fd = ring_fd(8192, 4096, TL_RING_MAGIC, 4096);
+	uint64_t put_n = 0, want_sum = 0, got_n = 0, got_sum = 0, asked = 0;
+	struct tl_gpu_span spans[40];
+	struct ring r;
+
+	(void)state;
+	assert_int_equal(ring__map(&r, fd), 0);
+	for (uint64_t i = 0; i < 2000; i++) {
+		uint32_t n = 1 + i * 7 % ARRAY_SIZE(spans), done;
+
+		for (uint32_t k = 0; k < n; k++) {
+			memset(&spans[k], (int)(i + k), sizeof(spans[k]));
+			spans[k].hdr = (struct tl_hdr){ sizeof(spans[k]), TL_GPU_SPAN, 0, 1, 2, i + k };
+		}
+		done = ring__put_many(&r, spans, n);
+		assert_true(done <= n);
+		for (uint32_t k = 0; k < done; k++)
+			want_sum += i + k;
+		asked += n;
+		put_n += done;
+		if (done < n || i % 5 == 0)
+			got_n += take(&r, &got_sum);
+	}
+	got_n += take(&r, &got_sum);
+	assert_int_equal(put_n + r.shared->n_dropped, asked);
+	assert_true(r.shared->n_dropped > 0 && put_n > r.shared->n_dropped);
+	assert_int_equal(got_n, put_n);
+	assert_int_equal(got_sum, want_sum);
+	assert_int_equal(ring__put_many(&r, spans, 40), 40);	/* 4096 / 72 is more */
+	assert_int_equal(ring__put_many(&r, spans, 40), 4096 / sizeof(*spans) - 40);
+	assert_int_equal(ring__put_many(&r, spans, 40), 0);
+	ring__unmap(&r);
+	close(fd);
+}
+
+/* Pages are got a piece at a time, as they are needed, and what is in them stays. */
+static void test_ring__prepares_its_pages(void **state)
+{
+	int fd = ring_fd(4096 + (4 << 20), 4096, TL_RING_MAGIC, 4 << 20);
+	uint64_t sum = 0, before, n_put = 0;
+	struct ring r;
+
+	(void)state;
+	assert_int_equal(ring__map(&r, fd), 0);
+	ring__prepare(&r);
+	before = r.ready;
+	assert_true(before > 0 && before <= r.bytes);
+	ring__prepare(&r);
+	assert_int_equal(r.ready, before);
+	for (; put(&r, 80, n_put); n_put++)
+		ring__prepare(&r);
+	assert_int_equal(r.ready, r.bytes);
+	assert_int_equal(take(&r, &sum), n_put);
+	assert_int_equal(sum, n_put * (n_put - 1) / 2);
+	ring__unmap(&r);
+	close(fd);
+}
+
 enum { WRITERS = 4, EVENTS_EACH = 20000 };
 static struct ring shared_ring;
 static uint64_t threads_put[WRITERS], threads_sum[WRITERS];
@@ -402,6 +465,58 @@ static void test_ring__several_writers(void **state)
 	close(fd);
 }
 
+/* ---- the watchdog ---- */
+
+static const char *hung;	/* the call that was given up */
+
+static void on_hang(const char *call)
+{
+	__atomic_store_n(&hung, call, __ATOMIC_RELEASE);
+}
+
+/* It sleeps for as long as a call may take: one that is due earlier wakes it, one that is due later
+ * does not have to, and each is given up only if it does not return. */
+static void test_guard__gives_up_what_hangs(void **state)
+{
+	struct guard g;
+	const char *got = NULL;
+
+	(void)state;
+	assert_int_equal(guard__start(&g, on_hang), 0);
+	guard__enter(&g, "long", 600000);
+	sleep_ms(20);			/* so that it sleeps, most likely */
+	assert_true(guard__leave(&g));
+	for (int i = 0; i < 1000; i++) {
+		guard__enter(&g, "short", 600000 + i % 2 * 10000);
+		assert_true(guard__leave(&g));
+	}
+	assert_null(__atomic_load_n(&hung, __ATOMIC_ACQUIRE));
+	guard__enter(&g, "hangs", 1);
+	for (int i = 0; i < 60000 && !got; i++) {
+		sleep_ms(1);
+		got = __atomic_load_n(&hung, __ATOMIC_ACQUIRE);
+	}
+	assert_non_null(got);
+	assert_string_equal(got, "hangs");
+	assert_false(guard__leave(&g));
+	guard__stop(&g);
+}
+
+static void test_guard__stops_while_it_sleeps(void **state)
+{
+	struct guard g;
+
+	(void)state;
+	for (int i = 0; i < 50; i++) {
+		assert_int_equal(guard__start(&g, on_hang), 0);
+		if (i % 2) {
+			guard__enter(&g, "long", 600000);
+			assert_true(guard__leave(&g));
+		}
+		guard__stop(&g);	/* would wait for ten minutes */
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -414,7 +529,11 @@ int main(void)
 		cmocka_unit_test(test_ring__map_cases),
 		cmocka_unit_test(test_ring__has_one_owner),
 		cmocka_unit_test(test_ring__wraps_and_fills),
+		cmocka_unit_test(test_ring__many_at_once),
+		cmocka_unit_test(test_ring__prepares_its_pages),
 		cmocka_unit_test(test_ring__several_writers),
+		cmocka_unit_test(test_guard__gives_up_what_hangs),
+		cmocka_unit_test(test_guard__stops_while_it_sleeps),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
