@@ -212,7 +212,7 @@ static void measure(enum who who, int round)
 	if (who == WASTER)
 		cupti.flush(0);
 	process_ns = sim_clock(CLOCK_PROCESS_CPUTIME_ID) - process_ns;
-	elsewhere_ns[who][round] = (double)(process_ns - (cpu_ns() - thread_ns)) /
+	elsewhere_ns[who][round] = (double)(int64_t)(process_ns - (cpu_ns() - thread_ns)) /
 				   (LAUNCHES + GRAPHS * GRAPH_NODES);
 	use_cpu(0);
 }
