@@ -466,6 +466,8 @@ static int fill_step(struct prompts *p, uint32_t i, const struct load *l)
 	left = all - ends;
 	if (!p->f->has_graphs || !s->replayed)
 		cut = who_waits(p, i, n_open ? 0 : left);
+	if (!cut && full)	/* somebody filled it, whatever was thought of those before */
+		cut = who_waits(p, i, 0);
 	for (size_t k = p->lo; k < p->here && !err; k++) {
 		struct waiting *w = &p->w.v[k];
 		bool open = !w->prompt || w->cut_before;
