@@ -51,27 +51,6 @@ static void chunk(struct model *m, uint32_t req, uint64_t ts, uint32_t flags)
 	FEED(m, e);
 }
 
-/* No capture does that. */
-static void test_model__what_was_put_together(void **state)
-{
-	struct model_view v;
-
-	begin(*state, 1, 1000, 0);
-	chunk(*state, 1, 20000000000, TL_CHUNK_TEXT);
-	begin(*state, 2, 2000, 0);
-	chunk(*state, 2, 19990000000, TL_CHUNK_TEXT);	/* as one poll may tell it */
-	model__view(*state, &v);
-	assert_int_equal(v.n_numbers_twice, 0);
-	assert_int_equal(v.n_times_back, 0);
-	begin(*state, 1, 3000, 0);
-	chunk(*state, 1, 4990000000, TL_CHUNK_TEXT);
-	chunk(*state, 1, 4990000001, TL_CHUNK_TEXT);	/* goes on from there */
-	model__view(*state, &v);
-	assert_int_equal(v.n_numbers_twice, 1);
-	assert_int_equal(v.n_times_back, 1);
-	assert_int_equal(v.most_back_ns, 15000000000);
-}
-
 static void test_model__memory_is_the_most_of_all(void **state)
 {
 	const uint64_t rss[] = { 8, 20, 4 };
@@ -703,7 +682,7 @@ static void test_model__survives_oom(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		T(what_was_put_together), T(memory_is_the_most_of_all), T(points_and_counts), T(joins_by_counts), T(says_when_it_cannot_tell),
+		T(memory_is_the_most_of_all), T(points_and_counts), T(joins_by_counts), T(says_when_it_cannot_tell),
 		T(leaves_strangers_alone), T(counts_must_fit), T(states), T(other_exchanges_are_counted), T(counts_chunks_between_tokens),
 		T(keeps_when_chunks_were_written),
 		T(answers_are_counted_as_seen), T(facts_that_were_cut_are_unknown),

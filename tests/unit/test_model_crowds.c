@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model with many of everything: what it looks up, what it gives up, and that it says so. */
+/* The model with many of everything: what it looks up, what it gives up, and that it says so; and odd files. */
 #include "unit.h"
 
 #include "model/model.h"
@@ -138,13 +138,41 @@ static void test_crowd__step_of_fewer_tokens_than_its_members(void **state)
 	assert_true(sum.matched_tokens_pct > 99.9 && sum.matched_tokens_pct < 100.1);
 }
 
+static void chunk(struct model *m, uint32_t req, uint64_t ts)
+{
+	struct tl_chunk e = { .hdr = HDR(e, TL_CHUNK, TL_CHUNK_TEXT, TGID, ts), .req = req };
+
+	FEED(m, e);
+}
+
+/* No capture does that. */
+static void test_crowd__what_was_put_together(void **state)
+{
+	struct model_view v;
+
+	begin(*state, TGID, 1, 1000, 0);
+	chunk(*state, 1, 20000000000);
+	begin(*state, TGID, 2, 2000, 0);
+	chunk(*state, 2, 19990000000);	/* as one poll may tell it */
+	model__view(*state, &v);
+	assert_int_equal(v.n_numbers_twice, 0);
+	assert_int_equal(v.n_times_back, 0);
+	begin(*state, TGID, 1, 3000, 0);
+	chunk(*state, 1, 4990000000);
+	chunk(*state, 1, 4990000001);	/* goes on from there */
+	model__view(*state, &v);
+	assert_int_equal(v.n_numbers_twice, 1);
+	assert_int_equal(v.n_times_back, 1);
+	assert_int_equal(v.most_back_ns, 15000000000);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
 
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		T(crowd__of_late_exchanges), T(crowd__of_processes), T(crowd__of_what_may_belong_together),
-		T(crowd__step_of_fewer_tokens_than_its_members),
+		T(crowd__step_of_fewer_tokens_than_its_members), T(crowd__what_was_put_together),
 	};
 
 	return cmocka_run_group_tests_name("model_crowds", tests, NULL, NULL);
