@@ -347,6 +347,31 @@ static void test_gpu_model__late_clock(void **state)
 	gpu_feed_free(&f);
 }
 
+/* On a busy host steps are told late, but for one now and then: each has its launches nevertheless. */
+static void test_gpu_model__busy_host(void **state)
+{
+	static const double lags[] = { 16, 17, 15, 1, 17, 16, 17, 18, 1, 2, 16, 17 };
+	struct gpu_feed f = gpu_feed_new();
+	int n = 60;
+
+	(void)state;
+	feed_engine(&f, PID, PID);
+	feed_process(&f, PID, 0);
+	for (int k = 0; k < n; k++) {
+		double t = 20 * k, end = t + 1 + lags[k % 12];
+		struct tl_gpu_launch l = launch_of(&f, t, TL_CALL_GRAPH, 0);
+
+		l.what = GRAPHS;
+		FEED(&f, l);
+		feed_sync(&f, t + 0.5, t + 1);
+		feed_step(&f, t - 0.5, end, 2, 0);
+	}
+	gpu_feed_done(&f);
+	for (int k = 0; k < n; k++)
+		assert_int_equal(STEP(&f, k)->launch_ns, at(20 * k));
+	gpu_feed_free(&f);
+}
+
 /* ---- graphs ---- */
 
 static void test_gpu_model__graphs(void **state)
@@ -583,7 +608,8 @@ int main(void)
 		cmocka_unit_test(test_gpu_model__gaps), cmocka_unit_test(test_gpu_model__slow_host),
 		cmocka_unit_test(test_gpu_model__no_records),
 		cmocka_unit_test(test_gpu_model__windows), cmocka_unit_test(test_gpu_model__entered),
-		cmocka_unit_test(test_gpu_model__late_clock), cmocka_unit_test(test_gpu_model__wrong_ids),
+		cmocka_unit_test(test_gpu_model__late_clock), cmocka_unit_test(test_gpu_model__busy_host),
+		cmocka_unit_test(test_gpu_model__wrong_ids),
 		cmocka_unit_test(test_gpu_model__twice), cmocka_unit_test(test_gpu_model__graphs),
 		cmocka_unit_test(test_gpu_model__blame), cmocka_unit_test(test_gpu_model__recorded),
 		cmocka_unit_test(test_gpu_model__ranks), cmocka_unit_test(test_gpu_model__kernels),
