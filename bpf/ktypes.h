@@ -135,6 +135,11 @@ struct tcp_sock {
 	__u32 packets_out, sacked_out, lost_out, retrans_out;	/* ... and what is */
 	__u8 nonagle : 4;	/* TCP_NAGLE_* */
 };
+struct inet_connection_sock {
+	struct {
+		__u32 lrcvtime;		/* jiffies of the last data that came */
+	} icsk_ack;
+};
 struct sk_buff {
 	struct sock *sk;
 	char cb[48];

@@ -4,6 +4,7 @@
 #include "maps.h"
 #include "net_copy.h"
 #include "sock_id.h"
+#include "arrival.h"
 #include "held.h"
 #include "target_bits.h"
 #include "syscalls_x86_64.h"
@@ -416,14 +417,12 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	return 0;
 }
 
-/* A thread takes bytes from a socket. TCP notes its clock for each packet that comes or goes, so it is
- * still that of the packet that was waited for; it is set anew right after this. A call that takes
+/* A thread takes bytes from a socket; TCP sets its clock anew right after this. A call that takes
  * several packets' bytes comes here several times: the first counts. */
 SEC("?tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(tcp_read, struct sock *sk)
 {
 	struct run run = { .id = bpf_get_current_pid_tgid() };
-	struct tcp_sock *tcp = (void *)sk;
 	struct entry *entry;
 
 	if (!is_target(run.id >> 32))
@@ -433,7 +432,7 @@ int BPF_PROG(tcp_read, struct sock *sk)
 	if (!run.cell || !entry || (entry->id == run.id && entry->sk == (__u64)sk))
 		return 0;
 	run.now = bpf_ktime_get_ns();
-	*entry = (struct entry){ run.id, BPF_CORE_READ(tcp, tcp_clock_cache), (__u64)sk, 0 };
+	*entry = (struct entry){ run.id, arrived_ns(sk, run.now), (__u64)sk, 0 };
 	count_run(run.cell, run.now);
 	return 0;
 }

@@ -42,11 +42,14 @@ static int set_sizes(struct src_bpf *s)
 {
 	struct net_bpf *net = s->net;
 	uint32_t keep = WHOLE, wakeup = s->opts.ring_bytes / 8;
+	struct timespec tick;
 	int err;
 
 	net->rodata->head_bytes = s->opts.head_bytes;
 	net->rodata->tail_bytes = s->opts.tail_bytes;
 	net->rodata->whole_bytes = keep;
+	if (!clock_getres(CLOCK_MONOTONIC_COARSE, &tick))	/* it is set once a tick */
+		net->rodata->tick_ns = tick.tv_nsec;
 	if (net->rodata->wakeup_bytes > wakeup)
 		net->rodata->wakeup_bytes = wakeup;
 	err = bpf_map__set_max_entries(net->maps.events, s->opts.ring_bytes);
