@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which prompts were computed in which of the steps that are made of launches. */
-#include "model/gpu_infer.h"
+#include "model/gpu_cost.h"
 #include "base/pct.h"
 
 #include <errno.h>
+#include <math.h>
 
 /*
  * The step that a first token is from computed the end of its prompt. Whether others had a part of theirs in it
- * is told by how long the device was busy: what decodes take is learnt from steps in which nobody waited, what a token
- * of a prompt takes from steps with one prompt whose length is known. What is more than the prompts that end
+ * is told by how long the device was busy, and what that takes (gpu_cost.h). What is more than the prompts that end
  * there is a part of the one whose first token comes next (rule: at most one is cut per step).
  */
 enum {
-	MIN_SAMPLES = 4,
+	MIN_SAMPLES = 4,	/* of full steps */
 	PART_PCT = 8,		/* of a step's prompt tokens, and less is noise */
 	MIN_PART = 4,		/* tokens */
 	MAX_BACK = 4096,	/* of those that came last are looked at for each step */
 	NOISE_PCT = 3,		/* of a step's length: no two are alike */
-	ODD_TIMES = 4,		/* so many times the usual error is none: a token was late */
 };
 #define NEAR 0.06		/* of a step's length */
 #define FAR 0.24		/* then it is no full step */
@@ -33,10 +32,7 @@ struct prompts {
 	struct inferred *f;
 	VEC(struct waiting) w;	/* by arrival */
 	size_t here, lo;	/* of these, so many have come; those before lo have their first token */
-	struct cost {		/* what steps take; per_token 0: not known */
-		double base_ns, per_seq_ns, per_token_ns;
-		bool decodes;	/* the first two are known from steps without prompts */
-	} cost[2];		/* on the device; as the host saw it */
+	struct gpu_cost cost[2];	/* on the device; as the host saw it */
 	uint32_t budget;	/* tokens of a full step, 0: not known ... */
 	uint32_t full[2];	/* ... and as they are measured, by each of the costs */
 };
@@ -73,16 +69,6 @@ static int list_waiting(struct prompts *p)
 	return 0;
 }
 
-/* ---- what steps take ---- */
-
-/* Per step: how many prompts end there, and how many may have a part there. */
-struct load {
-	uint32_t ends, waits;
-	bool early;		/* somebody waits who came before it was planned, and does not end there */
-	uint32_t tokens;	/* of prompts that end there ... */
-	bool open;		/* ... of one of them it is not known how many */
-};
-
 /* Could this request have been scheduled for step i? */
 static bool was_there(const struct inferred *f, const struct waiting *w, uint32_t i)
 {
@@ -100,228 +86,25 @@ static uint32_t first_chance(const struct inferred *f, const struct waiting *w)
 	return i;
 }
 
-/* GPU_UNKNOWN: not known. by: which of the costs it is one of. */
-static uint64_t time_of(const struct istep *s, int by)
-{
-	return by ? s->waited_ns : s->busy_ns;
-}
-
-struct line_fit {
-	double n, sx, sy, sxx, sxy;
-};
-
-static void fit_add(struct line_fit *f, double x, double y)
-{
-	f->n++;
-	f->sx += x;
-	f->sy += y;
-	f->sxx += x * x;
-	f->sxy += x * y;
-}
-
-static bool fit_end(const struct line_fit *f, double *ret_base, double *ret_slope)
-{
-	double d = f->n * f->sxx - f->sx * f->sx;
-
-	if (f->n < MIN_SAMPLES || d <= 0)
-		return false;
-	*ret_slope = (f->n * f->sxy - f->sx * f->sy) / d;
-	*ret_slope = *ret_slope > 0 ? *ret_slope : 0;
-	*ret_base = (f->sy - *ret_slope * f->sx) / f->n;
-	return true;
-}
-
-static void fit_decodes(struct prompts *p, const struct load *loads, int by)
-{
-	struct line_fit fit = { 0 };
-
-	for (size_t i = 0; i < p->f->steps.n; i++) {
-		const struct istep *s = &p->f->steps.v[i];
-
-		if (time_of(s, by) == GPU_UNKNOWN || loads[i].waits || loads[i].ends || !s->n_decode)
-			continue;
-		if (!p->f->has_graphs || !s->replayed)	/* steps with prompts are not replayed */
-			fit_add(&fit, s->n_decode, (double)time_of(s, by));
-	}
-	p->cost[by].decodes = fit_end(&fit, &p->cost[by].base_ns, &p->cost[by].per_seq_ns);
-}
-
-/* Steps in a row with prompts that all begin and end there: what is in them together is known. */
-enum { DECODES, STEPS, TOKENS, N_PARTS };
-struct clump {
-	double n[N_PARTS], ns;
-	bool odd;
-};
-struct clumps {
-	VEC(struct clump) l;
-};
-
-static bool is_last_of_clump(const struct prompts *p, const struct load *loads, uint32_t i)
-{
-	const struct istep *s = &p->f->steps.v[i];
-
-	return loads[i].waits == loads[i].ends || i + 1 == p->f->steps.n || s[1].segment != s->segment;
-}
-
-static int find_clumps(const struct prompts *p, const struct load *loads, int by, struct clumps *ret)
-{
-	struct clump c = { .odd = false };
-
-	for (uint32_t i = 0; i < p->f->steps.n; i++) {
-		const struct istep *s = &p->f->steps.v[i];
-
-		c.odd |= loads[i].open;
-		if (loads[i].waits && !(p->f->has_graphs && s->replayed)) {
-			c.odd |= time_of(s, by) == GPU_UNKNOWN;
-			c.n[STEPS]++;
-			c.n[DECODES] += s->n_decode;
-			c.ns += (double)time_of(s, by);
-		}
-		c.n[TOKENS] += loads[i].tokens;
-		if (!is_last_of_clump(p, loads, i))
-			continue;
-		if (c.n[STEPS] > 0 && c.n[TOKENS] > 0 && !c.odd) {
-			struct clump *at = vec_push(&ret->l, SIZE_MAX);
-
-			if (!at)
-				return -ENOMEM;
-			*at = c;
-		}
-		c = (struct clump){ .odd = false };
-	}
-	return 0;
-}
-
-static double cost_of(const struct cost *k, const struct clump *c)
-{
-	return k->base_ns * c->n[STEPS] + k->per_seq_ns * c->n[DECODES] + k->per_token_ns * c->n[TOKENS];
-}
-
-/* Gauss-Jordan, of sums of squares. false: some of them say nothing that others do not. */
-static bool eliminate(double a[N_PARTS][N_PARTS + 1], int n)
-{
-	double whole[N_PARTS];
-
-	for (int r = 0; r < n; r++)
-		whole[r] = a[r][r];
-	for (int r = 0; r < n; r++) {
-		double by = a[r][r];
-
-		if (by <= whole[r] * 1e-6)
-			return false;
-		for (int k = 0; k <= n; k++)
-			a[r][k] /= by;
-		for (int other = 0; other < n; other++) {
-			by = other == r ? 0 : a[other][r];
-			for (int k = 0; k <= n; k++)
-				a[other][k] -= by * a[r][k];
-		}
-	}
-	return true;
-}
-
-/* Least squares: what one of each part from `first` to `last` takes, beside what is known. Long clumps count no more. */
-static bool solve(const struct clumps *l, int first, int last, const struct cost *known, double *ret)
-{
-	double a[N_PARTS][N_PARTS + 1] = { 0 };
-	int n = last - first + 1, n_clumps = 0;
-
-	for (size_t i = 0; i < l->l.n; i++) {
-		const struct clump *c = &l->l.v[i];
-
-		if (c->odd)
-			continue;
-		n_clumps++;
-		for (int r = 0; r < n; r++) {
-			double x = c->n[first + r] / c->n[STEPS];
-
-			for (int k = 0; k < n; k++)
-				a[r][k] += x * c->n[first + k];
-			a[r][n] += x * (c->ns - cost_of(known, c));
-		}
-	}
-	if (n_clumps < MIN_SAMPLES || !eliminate(a, n))
-		return false;
-	for (int r = 0; r < n; r++)
-		ret[first + r] = a[r][n];
-	return true;
-}
-
-/* What a token takes; where decodes are replayed, only here is seen what a step and a decode in it take. */
-static bool fit_once(const struct clumps *l, struct cost *c)
-{
-	struct cost known = { c->base_ns, c->per_seq_ns, 0, c->decodes };
-	double x[N_PARTS] = { 0 };
-
-	if (c->decodes) {
-		if (!solve(l, TOKENS, TOKENS, &known, x))
-			return false;
-	} else {
-		known = (struct cost){ .decodes = false };
-		if (!solve(l, DECODES, TOKENS, &known, x) || x[DECODES] < 0) {
-			x[DECODES] = 0;
-			if (!solve(l, STEPS, TOKENS, &known, x))
-				return false;
-		}
-	}
-	*c = (struct cost){ known.base_ns + x[STEPS], known.per_seq_ns + x[DECODES], x[TOKENS], c->decodes };
-	return true;
-}
-
-static double size_of(double x)
-{
-	return x < 0 ? -x : x;
-}
-
-static double error_of(const struct cost *k, const struct clump *c)
-{
-	return size_of(c->ns - cost_of(k, c)) / c->n[STEPS];
-}
-
-/* Once with all of them, once without those that do not fit: a token of theirs was late. */
-static int fit_prompts(struct prompts *p, const struct load *loads, int by)
-{
-	struct cost *c = &p->cost[by];
-	struct clumps l = { 0 };
-	uint64_t *errors = NULL, usual;
-	int err = find_clumps(p, loads, by, &l);
-
-	if (!err && l.l.n) {
-		errors = malloc(l.l.n * sizeof(*errors));
-		err = errors ? 0 : -ENOMEM;
-	}
-	if (!err && fit_once(&l, c)) {
-		for (size_t i = 0; i < l.l.n; i++)
-			errors[i] = (uint64_t)error_of(c, &l.l.v[i]);
-		usual = pct_u64(errors, l.l.n, 500);
-		for (size_t i = 0; i < l.l.n; i++)
-			l.l.v[i].odd = error_of(c, &l.l.v[i]) > ODD_TIMES * (double)usual + 1;
-		fit_once(&l, c);
-	}
-	free(errors);
-	vec_free(&l.l);
-	return err;
-}
-
 /* How many tokens of prompts a step had, by its length; < 0: nothing to measure by. */
 static double measured(const struct prompts *p, const struct istep *s, int by)
 {
-	const struct cost *c = &p->cost[by];
-	double ns = (double)time_of(s, by) - c->base_ns - c->per_seq_ns * s->n_decode;
+	const struct gpu_cost *c = &p->cost[by];
+	double ns = (double)gpu_time_of(s, by) - c->base_ns - c->per_seq_ns * s->n_decode;
 
-	if (c->per_token_ns <= 0 || time_of(s, by) == GPU_UNKNOWN)
+	if (c->per_token_ns <= 0 || gpu_time_of(s, by) == GPU_UNKNOWN)
 		return -1;
 	return ns > 0 ? ns / c->per_token_ns : 0;
 }
 
 /* Does somebody wait whose prompt does not end in this step? */
-static bool is_crowded(const struct load *l)
+static bool is_crowded(const struct gpu_load *l)
 {
 	return l->waits > l->ends;
 }
 
 /* What crowded steps had, by their length: the median. 0: not known. */
-static uint32_t usual_full(const struct prompts *p, const struct load *loads, int by, uint32_t *room)
+static uint32_t usual_full(const struct prompts *p, const struct gpu_load *loads, int by, uint32_t *room)
 {
 	size_t k = 0;
 
@@ -337,7 +120,7 @@ static uint32_t usual_full(const struct prompts *p, const struct load *loads, in
 
 /* Schedulers have a limit of tokens per step, and fill it while somebody waits: such steps have all as many. Where their
  * lengths say so, and it is near a power of two, that is it. */
-static int find_budget(struct prompts *p, const struct load *loads)
+static int find_budget(struct prompts *p, const struct gpu_load *loads)
 {
 	uint32_t *room = malloc((p->f->steps.n + 1) * sizeof(*room)), two = 1, n;
 
@@ -358,18 +141,18 @@ static int find_budget(struct prompts *p, const struct load *loads)
 
 /* By its length, but exact where it is that of a full step rather than that of the prompts that end in it, where all of
  * these are known. < 0: nothing to measure by. */
-static double tokens_of(const struct prompts *p, const struct istep *s, const struct load *l, const double *ends,
+static double tokens_of(const struct prompts *p, const struct istep *s, const struct gpu_load *l, const double *ends,
 			bool *ret_full)
 {
 	*ret_full = false;
 	for (int by = 0; by < 2; by++) {
-		double t = measured(p, s, by), full = p->full[by], off = size_of(t + s->n_decode - full);
+		double t = measured(p, s, by), full = p->full[by], off = fabs(t + s->n_decode - full);
 
 		if (t < 0)
 			continue;
 		*ret_full = full > 0 && p->budget > s->n_decode && is_crowded(l) &&
-			    (!ends || (l->early && size_of(full - s->n_decode - *ends) < full * 2 * NEAR) ?
-				     off < full * 2 * NEAR : off < full * FAR && off < size_of(t - *ends));
+			    (!ends || (l->early && fabs(full - s->n_decode - *ends) < full * 2 * NEAR) ?
+				     off < full * 2 * NEAR : off < full * FAR && off < fabs(t - *ends));
 		return *ret_full ? p->budget - s->n_decode : t;
 	}
 	return -1;
@@ -378,7 +161,7 @@ static double tokens_of(const struct prompts *p, const struct istep *s, const st
 /* Who waits fills a step. If it is not full, nobody was cut; if it is not known when it is, noise is no part. */
 static bool is_cut(const struct prompts *p, const struct istep *s, bool full, double all, double left)
 {
-	const struct cost *c = &p->cost[s->busy_ns == GPU_UNKNOWN];
+	const struct gpu_cost *c = &p->cost[s->busy_ns == GPU_UNKNOWN];
 	double tokens = all + c->base_ns / c->per_token_ns;	/* as long as that */
 
 	if (full)
@@ -446,7 +229,7 @@ static struct waiting *who_waits(struct prompts *p, uint32_t i, double left)
 }
 
 /* Prompts that end in step i, and a part of one that does not. */
-static int fill_step(struct prompts *p, uint32_t i, const struct load *l)
+static int fill_step(struct prompts *p, uint32_t i, const struct gpu_load *l)
 {
 	const struct istep *s = &p->f->steps.v[i];
 	bool full;
@@ -491,7 +274,7 @@ static int fill_step(struct prompts *p, uint32_t i, const struct load *l)
 int gpu_infer_prompts(struct inferred *f)
 {
 	struct prompts p = { .f = f };
-	struct load *loads = calloc(f->steps.n + 1, sizeof(*loads));
+	struct gpu_load *loads = calloc(f->steps.n + 1, sizeof(*loads));
 	int err = loads ? list_waiting(&p) : -ENOMEM;
 
 	for (size_t k = 0; k < p.w.n && !err; k++) {
@@ -508,10 +291,8 @@ int gpu_infer_prompts(struct inferred *f)
 		loads[w->first].tokens += w->prompt;
 		loads[w->first].open |= !w->prompt || p.w.v[k].cut_before;
 	}
-	for (int by = 0; by < 2 && !err; by++) {
-		fit_decodes(&p, loads, by);
-		err = fit_prompts(&p, loads, by);
-	}
+	for (int by = 0; by < 2 && !err; by++)
+		err = gpu_cost_fit(f, loads, by, &p.cost[by]);
 	if (!err)
 		err = find_budget(&p, loads);
 	for (uint32_t i = 0; i < f->steps.n && !err; i++) {
