@@ -224,38 +224,47 @@ static void cut_late(struct blame *b, struct gap *g, const struct answer *a,
 	gap_add(g, MECH_UNEXPLAINED, PROV_NONE, left_ns - ns, NULL, NULL);
 }
 
+static void keep_only(struct clue_list *l, enum mechanism mechanism)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < l->n; i++)
+		if (l->v[i].mechanism == mechanism)
+			l->v[n++] = l->v[i];
+	l->n = n;
+}
+
 /* While its peer took nothing, nothing could be written; what else happens behind a write keeps no
  * later one from being made. */
 static void take_blocked(struct blame *b, struct gap *g, uint64_t t0_ns, uint64_t t1_ns,
 			 uint64_t *left)
 {
 	struct clue_list l;
-	size_t n = 0;
 
 	clues__send(b->clues, g->request, t0_ns, t1_ns, &l);
-	for (size_t i = 0; i < l.n; i++)
-		if (l.v[i].mechanism == MECH_SLOW_CLIENT)
-			l.v[n++] = l.v[i];
-	l.n = n;
+	keep_only(&l, MECH_SLOW_CLIENT);
 	gap_add_clues(g, &l, left);
 }
 
 /* In llama.cpp the thread that computed a step hands its tokens over, before the next one begins: what keeps
- * it from that keeps them. Other engines' steps end when they have been handed over. */
+ * it from that keeps them. In vLLM another thread does it, which only a collector stops: it has the GIL all the time. */
 static void take_hand_over(struct blame *b, struct gap *g, const struct answer *a, const struct output *to,
 			   uint64_t t0_ns, uint64_t t1_ns, uint64_t *left)
 {
 	uint32_t engine = b->v.seqs[a->seq - 1].engine;
 	size_t next = b->ix.facts[b->v.seqs[a->seq - 1].visits[to->visit].step].place + 1;
+	bool same_thread = b->v.engines[engine].e.engine == TL_ENGINE_LLAMA;
 	struct clue_list l;
 
-	if (b->v.engines[engine].e.engine != TL_ENGINE_LLAMA)
+	if (!same_thread && b->v.engines[engine].e.engine != TL_ENGINE_VLLM)
 		return;
-	if (next < b->ix.first[engine + 1])
+	if (same_thread && next < b->ix.first[engine + 1])
 		t1_ns = least(t1_ns, step_index__span(&b->ix, b->ix.order[next]).t0_ns);
 	if (t1_ns <= t0_ns)
 		return;
 	clues__engine(b->clues, engine, t0_ns, t1_ns, &l);
+	if (!same_thread)
+		keep_only(&l, MECH_GC);
 	gap_add_clues(g, &l, left);
 }
 

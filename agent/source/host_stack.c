@@ -241,20 +241,39 @@ static bool is_like(const struct code *a, const struct code *c, uint64_t ts_ns)
 	return c->code != TL_CODE_OTHER || !strcmp(a->frame, c->frame);
 }
 
+/* Where there is no room left, what only has a name makes way for what tells something: the rarest of those.
+ * NULL: there is none. */
+static struct code *room_for(struct run *r, const struct code *c)
+{
+	struct code *rarest = NULL;
+
+	if (r->n_codes < MAX_CODES)
+		return &r->codes[r->n_codes++];
+	for (size_t i = 0; i < MAX_CODES && c->code != TL_CODE_OTHER; i++) {
+		struct code *k = &r->codes[i];
+
+		if (k->code == TL_CODE_OTHER && (!rarest || k->n < rarest->n))
+			rarest = k;
+	}
+	return rarest;
+}
+
 static void count(struct run *r, const struct code *c, uint64_t ts_ns)
 {
-	size_t i = 0;
+	struct code *k = NULL;
 
 	r->n++;
-	while (i < r->n_codes && !is_like(&r->codes[i], c, ts_ns))
-		i++;
-	if (i == MAX_CODES)
-		return;
-	if (i == r->n_codes)
-		r->codes[r->n_codes++] = *c;
-	if (!r->codes[i].n++)
-		r->codes[i].first_ns = ts_ns;
-	r->codes[i].last_ns = ts_ns;
+	for (size_t i = 0; i < r->n_codes && !k; i++)
+		k = is_like(&r->codes[i], c, ts_ns) ? &r->codes[i] : NULL;
+	if (!k) {
+		k = room_for(r, c);
+		if (!k)
+			return;
+		*k = *c;
+		k->first_ns = ts_ns;
+	}
+	k->n++;
+	k->last_ns = ts_ns;
 }
 
 /* Samples that say nothing do not count, if others do. */

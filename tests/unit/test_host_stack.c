@@ -95,6 +95,31 @@ static void map_library(void)
 	close(to);
 }
 
+/* Other libraries that a thread may be in: their names are all that is told of them. */
+enum { N_OTHERS = 12, OTHER_BYTES = 4096 };
+static char *others[N_OTHERS];
+
+static void name_other(int i, char path[64])
+{
+	snprintf(path, 64, "%s/libother%d.so", folder, i);
+}
+
+static void map_others(void)
+{
+	char path[64];
+
+	for (int i = 0; i < N_OTHERS; i++) {
+		int fd;
+
+		name_other(i, path);
+		fd = open(path, O_RDWR | O_CREAT, 0700);
+		assert_true(fd >= 0 && !ftruncate(fd, OTHER_BYTES));
+		others[i] = mmap(NULL, OTHER_BYTES, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+		assert_true(others[i] != MAP_FAILED);
+		close(fd);
+	}
+}
+
 static int set_up(void **state)
 {
 	static const struct src_bpf_opts opts = { .ring_bytes = 64 << 10 };
@@ -103,8 +128,10 @@ static int set_up(void **state)
 	(void)state;
 	if (geteuid() || src_bpf__open(&opts, &bpf, &why) || host__open(bpf, &host))
 		skip();
-	if (!mapped)
+	if (!mapped) {
 		map_library();
+		map_others();
+	}
 	n_codes = 0;
 	return host__add(host, &(struct host_process){ .tgid = getpid(), .server = getpid(),
 			 .engine = TL_ENGINE_VLLM, .role = "engine", .title = "" });
@@ -120,10 +147,17 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static int remove_library(void **state)
+static int remove_libraries(void **state)
 {
+	char path[64];
+
 	(void)state;
 	if (mapped) {
+		for (int i = 0; i < N_OTHERS; i++) {
+			munmap(others[i], OTHER_BYTES);
+			name_other(i, path);
+			unlink(path);
+		}
 		munmap(mapped, mapped_bytes);
 		unlink(library);
 		rmdir(folder);
@@ -133,16 +167,21 @@ static int remove_library(void **state)
 
 /* ---- samples ---- */
 
-/* A run that began at 1000 ms; `ms` since then. */
-static void give(uint64_t ms, void (*function)(void))
+/* A run that began at 1000 ms; `ms` since then. ip 0: its end */
+static void give_ip(uint64_t ms, uint64_t ip)
 {
 	struct tl_raw_stack ev = {
-		.hdr = { sizeof(ev), TL_RAW_STACK, function ? 0 : TL_STACK_END, getpid(), getpid(), (1000 + ms) * MS },
+		.hdr = { sizeof(ev), TL_RAW_STACK, ip ? 0 : TL_STACK_END, getpid(), getpid(), (1000 + ms) * MS },
 		.busy_since_ns = 1000 * MS,
-		.ip = function ? ip_of(function) : 0,
+		.ip = ip,
 	};
 
 	assert_int_equal(host__take(host, &ev.hdr, &out), 1);
+}
+
+static void give(uint64_t ms, void (*function)(void))
+{
+	give_ip(ms, function ? ip_of(function) : 0);
 }
 
 static void give_every_10_ms(uint64_t from_ms, uint64_t until_ms, void (*function)(void))
@@ -192,6 +231,23 @@ static void test_collector__of_a_busy_second_is_told_with_its_times(void **state
 	assert_string_equal(codes[1].frame, "gc_collect_here");
 }
 
+/* An engine's loop is in more places than are told apart. */
+static void test_collector__behind_very_much_else(void **state)
+{
+	bool told = false;
+
+	(void)state;
+	for (uint64_t i = 0; i < N_OTHERS; i++)
+		give_ip(10 + 10 * i, (uintptr_t)others[i] + 1);
+	give_every_10_ms(200, 350, gc_collect_here);
+	for (uint64_t ms = 350; ms < 1000; ms += 10)
+		give_ip(ms, (uintptr_t)others[0] + 1);
+	give(1000, NULL);
+	for (size_t i = 0; i < n_codes; i++)
+		told |= codes[i].code == TL_CODE_GC && codes[i].since_ns == 1190 * MS && codes[i].hdr.ts_ns == 1340 * MS;
+	assert_true(told);
+}
+
 /* A sample of something else, as a destructor is, does not end it. */
 static void test_collector__pauses_in_it(void **state)
 {
@@ -239,9 +295,10 @@ int main(void)
 {
 #define T(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		T(test_collector__of_a_busy_second_is_told_with_its_times), T(test_collector__pauses_in_it),
+		T(test_collector__of_a_busy_second_is_told_with_its_times), T(test_collector__behind_very_much_else),
+		T(test_collector__pauses_in_it),
 		T(test_collector__for_most_of_a_run), T(test_collector__of_a_moment), T(test_run__is_told_once),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, remove_library);
+	return cmocka_run_group_tests(tests, NULL, remove_libraries);
 }
