@@ -117,6 +117,9 @@ def run(server, p, provoked):
 		time.sleep(0.3)
 	finally:
 		status = cap.stop()
+	if not server.alive():
+		with open(server.log or os.devnull, errors="replace") as f:
+			raise RuntimeError("the server ended with %s: %s" % (server.p.poll(), f.read()[-2000:]))
 	if status != 0:
 		raise RuntimeError("record ended with %s: %s" % (status, cap.err))
 	ran = lib.tokenlag("blame", "--json", cap.path)
