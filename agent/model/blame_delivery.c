@@ -224,12 +224,13 @@ static void cut_late(struct blame *b, struct gap *g, const struct answer *a,
 	gap_add(g, MECH_UNEXPLAINED, PROV_NONE, left_ns - ns, NULL, NULL);
 }
 
-static void keep_only(struct clue_list *l, enum mechanism mechanism)
+/* kept: of each of these mechanisms, bit by bit */
+static void keep_only(struct clue_list *l, uint64_t kept)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < l->n; i++)
-		if (l->v[i].mechanism == mechanism)
+		if (kept >> l->v[i].mechanism & 1)
 			l->v[n++] = l->v[i];
 	l->n = n;
 }
@@ -242,12 +243,13 @@ static void take_blocked(struct blame *b, struct gap *g, uint64_t t0_ns, uint64_
 	struct clue_list l;
 
 	clues__send(b->clues, g->request, t0_ns, t1_ns, &l);
-	keep_only(&l, MECH_SLOW_CLIENT);
+	keep_only(&l, 1ull << MECH_SLOW_CLIENT);
 	gap_add_clues(g, &l, left);
 }
 
 /* In llama.cpp the thread that computed a step hands its tokens over, before the next one begins: what keeps
- * it from that keeps them. In vLLM another thread does it, which only a collector stops: it has the GIL all the time. */
+ * it from that keeps them. In vLLM another thread does it, which needs the GIL: who has it, or collects with it, keeps
+ * both threads waiting. */
 static void take_hand_over(struct blame *b, struct gap *g, const struct answer *a, const struct output *to,
 			   uint64_t t0_ns, uint64_t t1_ns, uint64_t *left)
 {
@@ -264,7 +266,7 @@ static void take_hand_over(struct blame *b, struct gap *g, const struct answer *
 		return;
 	clues__engine(b->clues, engine, t0_ns, t1_ns, &l);
 	if (!same_thread)
-		keep_only(&l, MECH_GC);
+		keep_only(&l, 1ull << MECH_GC | 1ull << MECH_GIL);
 	gap_add_clues(g, &l, left);
 }
 
