@@ -187,6 +187,30 @@ static inline void feed_chunk(struct feed *f, uint32_t req, double t, uint32_t f
 	FEED(f, e);
 }
 
+static inline uint32_t core_of(const struct feed *f)
+{
+	for (uint32_t i = 0; i < f->v.n_engines; i++)
+		if (f->v.engines[i].e.hdr.tgid == FEED_CORE)
+			return i;
+	return UINT32_MAX;
+}
+
+static inline struct clue_list engine_clues(const struct feed *f, double t0, double t1)
+{
+	struct clue_list l;
+
+	clues__engine(f->c, core_of(f), at(t0), at(t1), &l);
+	return l;
+}
+
+static inline struct clue_list front_clues(const struct feed *f, double t0, double t1, uint32_t self)
+{
+	struct clue_list l;
+
+	clues__front(f->c, 0, at(t0), at(t1), self, &l);
+	return l;
+}
+
 /* The list holds exactly one clue, and that is this. */
 static inline const struct clue *only(const struct clue_list *l, enum mechanism m, double ms)
 {

@@ -5,30 +5,6 @@
 enum { HOG = 271 };
 #define T(name) cmocka_unit_test_setup_teardown(test_clues__##name, feed_setup, feed_teardown)
 
-static uint32_t core(const struct feed *f)
-{
-	for (uint32_t i = 0; i < f->v.n_engines; i++)
-		if (f->v.engines[i].e.hdr.tgid == FEED_CORE)
-			return i;
-	return UINT32_MAX;
-}
-
-static struct clue_list engine_clues(const struct feed *f, double t0, double t1)
-{
-	struct clue_list l;
-
-	clues__engine(f->c, core(f), at(t0), at(t1), &l);
-	return l;
-}
-
-static struct clue_list front_clues(const struct feed *f, double t0, double t1, uint32_t self)
-{
-	struct clue_list l;
-
-	clues__front(f->c, 0, at(t0), at(t1), self, &l);
-	return l;
-}
-
 /* ---- S5 ---- */
 
 static void test_clues__gc(void **state)
@@ -275,7 +251,7 @@ static void test_clues__unknown(void **state)
 	feed_span(f, FEED_LOOP, 1180, 1200, TL_SPAN_RUN);	/* that is what it does in a step */
 	feed_done(f);
 	assert_int_equal(engine_clues(f, 1000, 1200).n, 0);
-	watched = clues__watched(f->c, core(f));
+	watched = clues__watched(f->c, core_of(f));
 	assert_true(watched & 1ull << MECH_THROTTLED);
 	assert_true(watched & 1ull << MECH_RUN_QUEUE);
 	assert_true(watched & 1ull << MECH_GC);

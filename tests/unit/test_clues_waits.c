@@ -5,36 +5,11 @@
 enum { WORKER = 300, POOL = 151 };
 #define T(name) cmocka_unit_test_setup_teardown(test_waits__##name, feed_setup, feed_teardown)
 
-static uint32_t core_of(const struct feed *f)
-{
-	uint32_t i = 0;
-
-	while (f->v.engines[i].e.hdr.tgid != FEED_CORE)
-		i++;
-	return i;
-}
-
-static struct clue_list engine_clues(const struct feed *f, double t0, double t1)
-{
-	struct clue_list l;
-
-	clues__engine(f->c, core_of(f), at(t0), at(t1), &l);
-	return l;
-}
-
 static struct clue_list crowd_clues(const struct feed *f, double t0, double t1)
 {
 	struct clue_list l;
 
 	clues__crowd(f->c, core_of(f), at(t0), at(t1), &l);
-	return l;
-}
-
-static struct clue_list front_clues(const struct feed *f, double t0, double t1, uint32_t self)
-{
-	struct clue_list l;
-
-	clues__front(f->c, 0, at(t0), at(t1), self, &l);
 	return l;
 }
 
