@@ -305,8 +305,8 @@ static void test_blame__step_under_way_was_held_up(void **state)
 }
 
 /* llama.cpp's thread had computed a step and got no CPU to hand its token over: for 75 of the 80 ms till the write.
- * Of an engine whose steps end with that, it is not known. */
-static void late_hand_over(struct told *t, uint16_t engine)
+ * In vLLM another thread does that: no matter whether this one had a CPU, but it matters who kept the GIL from both. */
+static void late_hand_over(struct told *t, uint16_t engine, bool for_a_lock)
 {
 	struct fake *f = t->f;
 	struct tl_thread thread = { .hdr = { sizeof(thread), TL_THREAD, 0, 4242, 4243, fake_ns(0) },
@@ -316,6 +316,12 @@ static void late_hand_over(struct told *t, uint16_t engine)
 				       .by_name = "ffmpeg" };
 	double at = run(f, begin(f, 1), 20, 20, 1);
 
+	if (for_a_lock) {
+		span.state = TL_SPAN_SLEEP;
+		span.wait = TL_WAIT_FUTEX;
+		span.by_tgid = 4242;
+		strcpy(span.by_name, "holder");
+	}
 	f->engines[0].e.server = 4242;
 	f->engines[0].e.engine = engine;
 	fake_step(f, at, at + 20);
@@ -334,7 +340,7 @@ static void test_blame__hand_over_was_held_up(void **state)
 	struct told *t = *state;
 	const struct gap *g;
 
-	late_hand_over(t, TL_ENGINE_LLAMA);
+	late_hand_over(t, TL_ENGINE_LLAMA, false);
 	g = odd(t, 0);
 	assert_int_equal(part(g, MECH_RUN_QUEUE)->ns, MS(75));
 	assert_string_equal(part(g, MECH_RUN_QUEUE)->who.name, "ffmpeg");
@@ -345,8 +351,19 @@ static void test_blame__hand_over_was_over(void **state)
 {
 	struct told *t = *state;
 
-	late_hand_over(t, TL_ENGINE_VLLM);
+	late_hand_over(t, TL_ENGINE_VLLM, false);
 	assert_int_equal(of(odd(t, 0), MECH_RUN_QUEUE), 0);
+}
+
+static void test_blame__hand_over_waited_for_the_gil(void **state)
+{
+	struct told *t = *state;
+	const struct gap *g;
+
+	late_hand_over(t, TL_ENGINE_VLLM, true);
+	g = odd(t, 0);
+	assert_int_equal(part(g, MECH_GIL)->ns, MS(75));
+	assert_int_equal(part(g, MECH_GIL)->who.id, 99);
 }
 
 static void test_blame__queue_behind_slot_holder(void **state)
@@ -508,6 +525,7 @@ int main(void)
 		T(test_blame__stream_without_steps), T(test_blame__tokens_of_drafts),
 		T(test_blame__ttft_of_long_prompt), T(test_blame__step_under_way_was_held_up),
 		T(test_blame__hand_over_was_held_up), T(test_blame__hand_over_was_over),
+		T(test_blame__hand_over_waited_for_the_gil),
 		T(test_blame__queue_behind_slot_holder),
 		T(test_blame__queue_behind_those_that_run), T(test_blame__queue_behind_a_prompt),
 		T(test_blame__steps_planned_ahead), T(test_blame__shared_prefill),
