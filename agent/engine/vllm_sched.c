@@ -253,6 +253,8 @@ static void look_for_mode(struct vsched *s, const struct vseq *seqs, const struc
 				vote(s, -1);
 			return;
 		}
+	if (in->again_requests)
+		return;		/* what these took is not known yet */
 	for (size_t i = 0; i < s->waiting.n && more; i++) {
 		const struct vseq *q = &seqs[s->waiting.v[i]];
 
@@ -268,8 +270,9 @@ static void look_for_mode(struct vsched *s, const struct vseq *seqs, const struc
 
 /* ---- planning a step ---- */
 
-/* Moves the last of the running, as many as the engine has fewer, to the head of the waiting ones. */
-static int preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n)
+/* Moves the last of the running, `n` of them, to the head of the waiting ones; `all` of them, too, that have output in
+ * this very step. So many of them do not wait behind it: n_back. */
+static int preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n, uint64_t n_back, bool all)
 {
 	bool sync = !vsched_is_async(s);
 	int err = 0;
@@ -277,11 +280,11 @@ static int preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *
 	for (size_t i = s->running.n; i-- > 0 && n && !err;) {
 		struct vseq *q = &seqs[s->running.v[i]];
 
-		if (q->state == VSEQ_OVER || q->abort_ns || (sync && q->row))
+		if (q->state == VSEQ_OVER || q->abort_ns || (sync && q->row && !all))
 			continue;
 		n--;
 		vslots_erase(&s->running, i);
-		if (s->preempted.n >= in->waiting) {	/* it does not wait either: its end was not seen */
+		if (s->preempted.n >= in->waiting + n_back) {	/* it does not wait either: its end was not seen */
 			q->given_up = true;
 			err = vslots_push(&s->over, q->slot);
 			continue;
@@ -301,6 +304,24 @@ static int preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *
 			err = vslots_push(&s->preempted, q->slot);
 	}
 	return err;
+}
+
+/* The scheduler itself never takes one on in the step in which another loses its place. But who tells the engine to
+ * forget its cache, or to pause, takes the places of all, and some are back in the next step: more come back than are
+ * known to be gone, and nobody runs who does not. */
+static int evict(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n_new, uint64_t n_again)
+{
+	uint64_t n_gone = 0, n_in_it = in->running;
+
+	if (!in->has_queues || !s->complete || !s->has_strangers || s->strangers)
+		return 0;
+	for (size_t i = 0; i < s->waiting.n; i++)
+		n_gone += seqs[s->waiting.v[i]].state == VSEQ_PREEMPTED;
+	for (size_t i = 0; i < in->n_rows && !vsched_is_async(s); i++)
+		n_in_it += in->rows[i].finished;
+	if (n_again <= n_gone || n_in_it > n_new + n_again)
+		return 0;
+	return preempt(s, seqs, in, UINT64_MAX, n_again, true);
 }
 
 /* Would it have had output in this step, if it had been in it? It would if there was room for all of it,
@@ -472,6 +493,8 @@ static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
 	s->plan.n = 0;
 	s->plan_ns = in->begin_ns;
 	s->open = false;
+	if (!err)
+		err = evict(s, seqs, in, n_new, n_again);
 	if (in->has_queues) {	/* older releases count those, too, that were looked up and found no room */
 		uint64_t most = count_taken_on(s, seqs, in);
 
@@ -488,7 +511,7 @@ static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
 		err = take_on_those_with_rows(s, seqs);
 	more = (int64_t)in->running - count_running(s, seqs, in, &n_aborted);
 	if (!err && in->has_queues && more < 0 && !n_new && !n_again)
-		err = preempt(s, seqs, in, -more);
+		err = preempt(s, seqs, in, -more, 0, false);
 	if (in->has_queues && more > 0) {
 		int64_t late = more < n_aborted ? more : n_aborted;
 

@@ -17,7 +17,8 @@
  *  - then waiting ones in order of arrival, the same way. How many were taken on, with how many prompt
  *    tokens and how many of them cached, is in prefix_cache_stats; without it, the number running tells;
  *  - if the KV cache is full, the last of the running lose their place: fewer run than we thought. They go
- *    to the head of the waiting ones and compute all again. No step both preempts and takes on;
+ *    to the head of the waiting ones and compute all again. No step both preempts and takes on, but where
+ *    the engine was told to take the places of all (POST /pause, /reset_prefix_cache): some are back at once;
  *  - one that is aborted while a step runs is in that step, and its output is thrown away.
  *
  * With asynchronous scheduling (the default on GPUs) a message tells the outputs of its own step, but the

@@ -185,6 +185,62 @@ static void test_preempt__another_than_thought(void **state)
 	EXPECT(f, "1 2", "d1:1 d2:1", .run = 2, .wait = 1);
 }
 
+/* POST /reset_prefix_cache?reset_running_requests=true: who is back in the very next step was gone, too, the ones with
+ * output in it and those without. */
+static void test_evict__all_lose_their_place(void **state)
+{
+	struct fixture *f = *state;
+
+	arrive(f, 0, 60);
+	EXPECT(f, "0c0", "p0:60", .run = 1, .fresh = 1);
+	arrive(f, 1, 60);
+	EXPECT(f, "0 1c0", "d0:1 p1:60", .run = 2, .fresh = 1);
+	arrive(f, 2, 20);
+	EXPECT(f, "0 1 2c0", "d0:1 d1:1 p2:20", .run = 3, .fresh = 1);
+	EXPECT(f, "0", "p0:63~ p1:37~ lost2 lost1 lost0", .run = 2, .wait = 1, .again = 2);
+	assert_int_equal(f->seqs[0].lost, 60 + 3 - 1);
+	assert_int_equal(f->seqs[1].lost, 60 + 2 - 1);
+	EXPECT(f, "0 1 2", "d0:1 p1:25~ p2:21~", .run = 3, .again = 1);
+	EXPECT(f, "0! 1 2", "d0:1 d1:1 d2:1 over0", .run = 2);
+	/* One of them ends in it. */
+	EXPECT(f, "1! 2", "p1:64~ p2:23~ lost2 lost1 over1", .run = 1, .again = 2);
+}
+
+/* A pause that keeps requests: they wait, and others come meanwhile. */
+static void test_evict__with_new_ones(void **state)
+{
+	struct fixture *f = *state;
+
+	two_run(f);
+	arrive(f, 2, 26);
+	EXPECT(f, "0 1 2c0", "p0:42~ p1:32~ p2:26 lost1 lost0", .run = 3, .again = 2, .fresh = 1);
+	EXPECT(f, "0 1 2", "d0:1 d1:1 d2:1", .run = 3);
+}
+
+/* The first of all steps that could tell the mode: of what comes back nobody knows yet how much it takes. */
+static void test_evict__tells_no_mode(void **state)
+{
+	struct fixture *f = *state;
+
+	f->s.async_votes = 0;
+	arrive(f, 0, 60);
+	EXPECT(f, "0c0", "p0:60", .run = 1, .fresh = 1);
+	arrive(f, 1, 80);
+	EXPECT(f, "0", "p0:61~ p1:39? open lost0", .run = 2, .again = 1, .fresh = 1);
+	assert_int_equal(f->s.async_votes, 0);
+}
+
+/* One that lost its place unseen is not taken for all: others run that do not come back. */
+static void test_evict__not_for_one(void **state)
+{
+	struct fixture *f = *state;
+
+	two_run(f);
+	arrive(f, 2, 20);
+	EXPECT(f, "0 1 2c0", "d0:1 d1:1 p2:20", .run = 3, .fresh = 1);
+	EXPECT(f, "0 1 2", "d0:1 d1:1 d2:1", .run = 3, .again = 1);
+}
+
 /* With pipeline parallelism a running one is in every second step only. */
 static void test_sync__left_out_is_not_preempted(void **state)
 {
@@ -352,7 +408,8 @@ int main(void)
 		T(sync__taken_on_in_another_order_than_they_came),
 		T(preempt__computes_again), T(preempt__last_in_first_out),
 		T(preempt__in_the_middle_of_a_prompt), T(preempt__two_come_back_at_once),
-		T(preempt__another_than_thought), T(sync__left_out_is_not_preempted),
+		T(preempt__another_than_thought), T(evict__all_lose_their_place), T(evict__with_new_ones),
+		T(evict__tells_no_mode), T(evict__not_for_one), T(sync__left_out_is_not_preempted),
 		T(abort__during_a_step), T(abort__its_output_came_first), T(abort__of_one_that_waits),
 		T(abort__in_the_middle_of_a_prompt), T(abort__between_two_steps), T(abort__that_the_engine_is_slow_to_see),
 		T(abort__and_an_admission_that_is_not_counted),
