@@ -5,7 +5,6 @@
 #include "base/vec.h"
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum {
 	MAX_VOTES = 8,		/* evidence for one mode that is remembered against the other */
@@ -26,17 +25,6 @@ int vslots_push(struct vslots *v, uint32_t slot)
 		v->v = p;
 	}
 	v->v[v->n++] = slot;
-	return 0;
-}
-
-static int push_front(struct vslots *v, uint32_t slot)
-{
-	int err = vslots_push(v, slot);
-
-	if (err)
-		return err;
-	memmove(v->v + 1, v->v, (v->n - 1) * sizeof(*v->v));
-	v->v[0] = slot;
 	return 0;
 }
 
@@ -270,60 +258,6 @@ static void look_for_mode(struct vsched *s, const struct vseq *seqs, const struc
 
 /* ---- planning a step ---- */
 
-/* Moves the last of the running, `n` of them, to the head of the waiting ones; `all` of them, too, that have output in
- * this very step. So many of them do not wait behind it: n_back. */
-static int preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n, uint64_t n_back, bool all)
-{
-	bool sync = !vsched_is_async(s);
-	int err = 0;
-
-	for (size_t i = s->running.n; i-- > 0 && n && !err;) {
-		struct vseq *q = &seqs[s->running.v[i]];
-
-		if (q->state == VSEQ_OVER || q->abort_ns || (sync && q->row && !all))
-			continue;
-		n--;
-		vslots_erase(&s->running, i);
-		if (s->preempted.n >= in->waiting + n_back) {	/* it does not wait either: its end was not seen */
-			q->given_up = true;
-			err = vslots_push(&s->over, q->slot);
-			continue;
-		}
-		q->lost_before += q->lost;
-		q->lost = q->state == VSEQ_DECODE ? (q->prompt > 0 ? q->prompt : 0) + q->n_out :
-			  (q->cached > 0 ? q->cached : 0) + q->computed;
-		if (q->state == VSEQ_DECODE && q->lost)
-			q->lost--;	/* its last token was not computed yet */
-		q->to_compute_again = q->prompt >= 0 ? q->prompt + q->n_out : 0;
-		q->state = VSEQ_PREEMPTED;
-		q->preempted_ns = in->begin_ns;
-		q->computed = 0;
-		q->cached = -1;
-		err = push_front(&s->waiting, q->slot);
-		if (!err)
-			err = vslots_push(&s->preempted, q->slot);
-	}
-	return err;
-}
-
-/* The scheduler itself never takes one on in the step in which another loses its place. But who tells the engine to
- * forget its cache, or to pause, takes the places of all, and some are back in the next step: more come back than are
- * known to be gone, and nobody runs who does not. */
-static int evict(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n_new, uint64_t n_again)
-{
-	uint64_t n_gone = 0, n_in_it = in->running;
-
-	if (!in->has_queues || !s->complete || !s->has_strangers || s->strangers)
-		return 0;
-	for (size_t i = 0; i < s->waiting.n; i++)
-		n_gone += seqs[s->waiting.v[i]].state == VSEQ_PREEMPTED;
-	for (size_t i = 0; i < in->n_rows && !vsched_is_async(s); i++)
-		n_in_it += in->rows[i].finished;
-	if (n_again <= n_gone || n_in_it > n_new + n_again)
-		return 0;
-	return preempt(s, seqs, in, UINT64_MAX, n_again, true);
-}
-
 /* Would it have had output in this step, if it had been in it? It would if there was room for all of it,
  * however little of the others was cached. */
 static bool would_show(const struct vsched *s, const struct vseq *seqs, const struct vseq *q)
@@ -494,7 +428,7 @@ static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
 	s->plan_ns = in->begin_ns;
 	s->open = false;
 	if (!err)
-		err = evict(s, seqs, in, n_new, n_again);
+		err = vsched_evict(s, seqs, in, n_new, n_again);
 	if (in->has_queues) {	/* older releases count those, too, that were looked up and found no room */
 		uint64_t most = count_taken_on(s, seqs, in);
 
@@ -511,7 +445,7 @@ static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
 		err = take_on_those_with_rows(s, seqs);
 	more = (int64_t)in->running - count_running(s, seqs, in, &n_aborted);
 	if (!err && in->has_queues && more < 0 && !n_new && !n_again)
-		err = preempt(s, seqs, in, -more, 0, false);
+		err = vsched_preempt(s, seqs, in, -more);
 	if (in->has_queues && more > 0) {
 		int64_t late = more < n_aborted ? more : n_aborted;
 

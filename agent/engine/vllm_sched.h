@@ -136,7 +136,7 @@ void vsched__lost(struct vsched *s);	/* messages were not seen: what was planned
 bool vsched__was_idle(const struct vsched *s, const struct vseq *seqs, uint64_t ns, uint64_t *ret_first_ns);
 void vsched__free(struct vsched *s);
 
-/* Between vllm_sched.c and vllm_settle.c. */
+/* Between vllm_sched.c, vllm_preempt.c and vllm_settle.c. */
 int vslots_push(struct vslots *v, uint32_t slot);
 void vslots_erase(struct vslots *v, size_t at);
 static inline bool vsched_is_async(const struct vsched *s)
@@ -146,6 +146,10 @@ static inline bool vsched_is_async(const struct vsched *s)
 int64_t vseq_all(const struct vseq *q);	/* tokens of its prefill, cached ones included; -1: unknown */
 int64_t vseq_rest(const struct vseq *q);	/* ... of these to come */
 void vsched_take_on(struct vseq *q);
+/* The last `n` of the running lose their place. */
+int vsched_preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n);
+/* All do, if the engine was told so: it takes on n_new and n_again in this step. */
+int vsched_evict(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n_new, uint64_t n_again);
 /* Tokens of a step, as told, as learnt, or what is likely at least: told or not, s->budget says. */
 int64_t vsched_budget(const struct vsched *s);
 /* A prefill of `all` tokens came in n parts and a last one; others took tokens before it. */

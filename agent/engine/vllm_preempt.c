@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who of the running requests of a vLLM lost their place. */
+#include "engine/vllm_sched.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int push_front(struct vslots *v, uint32_t slot)
+{
+	int err = vslots_push(v, slot);
+
+	if (err)
+		return err;
+	memmove(v->v + 1, v->v, (v->n - 1) * sizeof(*v->v));
+	v->v[0] = slot;
+	return 0;
+}
+
+/* Moves the last of the running, `n` of them, to the head of the waiting ones; `all` of them, too, that have output in
+ * this very step. So many of them do not wait behind it: n_back. */
+static int preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n, uint64_t n_back, bool all)
+{
+	bool sync = !vsched_is_async(s);
+	int err = 0;
+
+	for (size_t i = s->running.n; i-- > 0 && n && !err;) {
+		struct vseq *q = &seqs[s->running.v[i]];
+
+		if (q->state == VSEQ_OVER || q->abort_ns || (sync && q->row && !all))
+			continue;
+		n--;
+		vslots_erase(&s->running, i);
+		if (s->preempted.n >= in->waiting + n_back) {	/* it does not wait either: its end was not seen */
+			q->given_up = true;
+			err = vslots_push(&s->over, q->slot);
+			continue;
+		}
+		q->lost_before += q->lost;
+		q->lost = q->state == VSEQ_DECODE ? (q->prompt > 0 ? q->prompt : 0) + q->n_out :
+			  (q->cached > 0 ? q->cached : 0) + q->computed;
+		if (q->state == VSEQ_DECODE && q->lost)
+			q->lost--;	/* its last token was not computed yet */
+		q->to_compute_again = q->prompt >= 0 ? q->prompt + q->n_out : 0;
+		q->state = VSEQ_PREEMPTED;
+		q->preempted_ns = in->begin_ns;
+		q->computed = 0;
+		q->cached = -1;
+		err = push_front(&s->waiting, q->slot);
+		if (!err)
+			err = vslots_push(&s->preempted, q->slot);
+	}
+	return err;
+}
+
+int vsched_preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n)
+{
+	return preempt(s, seqs, in, n, 0, false);
+}
+
+/* The scheduler itself never takes one on in the step in which another loses its place. But who tells the engine to
+ * forget its cache, or to pause, takes the places of all, and some are back in the next step: more come back than are
+ * known to be gone, and nobody runs who does not. */
+int vsched_evict(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n_new, uint64_t n_again)
+{
+	uint64_t n_gone = 0, n_in_it = in->running;
+
+	if (!in->has_queues || !s->complete || !s->has_strangers || s->strangers)
+		return 0;
+	for (size_t i = 0; i < s->waiting.n; i++)
+		n_gone += seqs[s->waiting.v[i]].state == VSEQ_PREEMPTED;
+	for (size_t i = 0; i < in->n_rows && !vsched_is_async(s); i++)
+		n_in_it += in->rows[i].finished;
+	if (n_again <= n_gone || n_in_it > n_new + n_again)
+		return 0;
+	return preempt(s, seqs, in, UINT64_MAX, n_again, true);
+}
