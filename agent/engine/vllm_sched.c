@@ -5,6 +5,7 @@
 #include "base/vec.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
 	MAX_VOTES = 8,		/* evidence for one mode that is remembered against the other */
@@ -578,6 +579,31 @@ static int step_sync(struct vsched *s, struct vseq *seqs, const struct vsched_in
 	return err;
 }
 
+/* The engine ends some by itself, between two steps: it is told to pause or to stop, or cannot take a request. That
+ * message is of no step: nobody has output, and there are no counters. */
+static bool only_ends(const struct vsched_in *in)
+{
+	for (size_t i = 0; i < in->n_rows; i++)
+		if (!in->rows[i].failed || in->rows[i].n_tokens > 0)
+			return false;
+	return in->n_rows && !in->has_queues && !in->has_prefix;
+}
+
+static int end_these(struct vsched *s, struct vseq *seqs, const struct vsched_in *in)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < in->n_rows; i++) {
+		struct vseq *q = &seqs[in->rows[i].slot];
+
+		if (!q->abort_ns || q->abort_ns > in->end_ns)
+			q->abort_ns = in->end_ns;
+	}
+	if (!s->planned)	/* else the step that is under way may have them */
+		err = drop_aborted(s, &s->running, seqs, in->end_ns);
+	return err ? err : drop_aborted(s, &s->waiting, seqs, in->end_ns);
+}
+
 /* ---- mending ---- */
 
 /* More wait here than there, for long or while all is idle there: messages were lost. If as many more run
@@ -616,13 +642,10 @@ static int mend_waiting(struct vsched *s, struct vseq *seqs, const struct vsched
 	return err;
 }
 
-int vsched__step(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret)
+static int follow(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret)
 {
 	int err;
 
-	ret->n = 0;
-	ret->is_step = ret->guess = ret->open = false;
-	s->preempted.n = s->over.n = 0;
 	for (size_t i = 0; i < in->n_rows; i++)
 		seqs[in->rows[i].slot].row = i + 1;
 	look_for_mode(s, seqs, in);
@@ -633,6 +656,20 @@ int vsched__step(struct vsched *s, struct vseq *seqs, const struct vsched_in *in
 		err = mend_waiting(s, seqs, in);
 	for (size_t i = 0; i < in->n_rows; i++)
 		seqs[in->rows[i].slot].row = 0;
+	return err;
+}
+
+int vsched__step(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret)
+{
+	int err;
+
+	ret->n = 0;
+	ret->is_step = ret->guess = ret->open = false;
+	s->preempted.n = s->over.n = 0;
+	if (only_ends(in))
+		err = end_these(s, seqs, in);
+	else
+		err = follow(s, seqs, in, ret);
 	ret->preempted = s->preempted.v;
 	ret->n_preempted = s->preempted.n;
 	ret->over = s->over.v;

@@ -68,6 +68,21 @@ static void test_async__abort_is_in_two_steps(void **state)
 	EXPECT(f, "0", "d0:1", .run = 1);
 }
 
+/* The engine ended it by itself: the step that was under way has it still. */
+static void test_async__failed_between_two_steps(void **state)
+{
+	struct fixture *f = *state;
+
+	go_async(f);
+	arrive(f, 0, 20);
+	arrive(f, 1, 20);
+	EXPECT(f, "0c0 1c0", "p0:20 p1:20", .run = 2, .fresh = 2);
+	arrive(f, 2, 20);
+	EXPECT(f, "1x 2x", "- over2", .run = -1);
+	EXPECT(f, "0", "d0:1 d1:1/0 over1", .run = 1);
+	EXPECT(f, "0", "d0:1", .run = 1);
+}
+
 /* It ended by itself, and was told to stop before that was known: it is over once. */
 static void test_async__abort_of_one_that_has_ended(void **state)
 {
@@ -431,7 +446,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(async__counters_tell_of_the_next_step), T(async__what_stops_is_in_one_step_more),
-		T(async__abort_is_in_two_steps), T(async__preemption),
+		T(async__abort_is_in_two_steps), T(async__failed_between_two_steps), T(async__preemption),
 		T(async__abort_of_one_that_has_ended), T(async__end_in_a_step_that_is_lost),
 		T(async__first_step_after_idleness),
 		T(async__first_step_and_a_late_arrival), T(async__arrival_at_an_empty_round),

@@ -365,6 +365,22 @@ static void test_failed__was_in_no_step(void **state)
 	EXPECT(f, "0 1 2x", "d0:1 d1:1 over2", .run = 2);
 }
 
+/* POST /pause?mode=abort, or a server that is told to stop: the engine says so in a message of its own, of no step. */
+static void test_failed__between_two_steps(void **state)
+{
+	struct fixture *f = *state;
+
+	two_run(f);
+	arrive(f, 2, 50);
+	EXPECT(f, "1x", "- over1", .run = -1);
+	EXPECT(f, "2x", "- over2", .run = -1);
+	assert_int_equal(f->s.waiting.n, 0);
+	EXPECT(f, "0", "d0:1", .run = 1);
+	arrive(f, 3, 10);
+	EXPECT(f, "0x 3x", "- over0 over3", .run = -1);
+	assert_true(is_idle(f));
+}
+
 static void test_vsched__keeps_to_the_room_it_is_given(void **state)
 {
 	struct fixture *f = *state;
@@ -413,7 +429,7 @@ int main(void)
 		T(abort__during_a_step), T(abort__its_output_came_first), T(abort__of_one_that_waits),
 		T(abort__in_the_middle_of_a_prompt), T(abort__between_two_steps), T(abort__that_the_engine_is_slow_to_see),
 		T(abort__and_an_admission_that_is_not_counted),
-		T(abort__of_one_that_lost_its_place), T(failed__was_in_no_step),
+		T(abort__of_one_that_lost_its_place), T(failed__was_in_no_step), T(failed__between_two_steps),
 		T(abort__that_the_step_does_not_know_of),
 		T(vsched__keeps_to_the_room_it_is_given), T(vsched__survives_oom),
 	};
