@@ -36,6 +36,17 @@ bool str_copy_clean(char *dst, size_t size, const char *src, size_t len)
 	return whole;
 }
 
+size_t utf8_put(char dst[4], uint32_t c)
+{
+	size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+	static const uint8_t lead[] = { 0, 0x00, 0xc0, 0xe0, 0xf0 };
+
+	for (size_t i = n; i-- > 1; c >>= 6)
+		dst[i] = 0x80 | (c & 0x3f);
+	dst[0] = lead[n] | c;
+	return n;
+}
+
 int str_parse_u64(const char *s, uint64_t *ret)
 {
 	bool hex = s[0] == '0' && (s[1] == 'x' || s[1] == 'X');

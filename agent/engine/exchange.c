@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One HTTP exchange with an LLM: what its bytes mean, as semantic events. */
+#include "base/str.h"
 #include "base/util.h"
 #include "engine/wire_priv.h"
+#include "parse/json_cut.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -97,6 +99,30 @@ static bool is_plain_path(const char *path)
 	return false;
 }
 
+static void say_names(const struct exchange *x, struct tl_req_facts *ev)
+{
+	const char *id = x->head->x_request_id;
+
+	str_copy_clean(ev->x_request_id, sizeof(ev->x_request_id), id, strlen(id));
+	memcpy(ev->traceparent, x->head->traceparent, sizeof(ev->traceparent));
+}
+
+/* An engine goes by all of it, so one that did not fit names nobody: others may begin alike. Servers of the ASGI kind
+ * read its bytes as Latin-1. */
+static void say_x_request_id(struct wire *w, struct conn *c, const struct exchange *x)
+{
+	const char *s = x->head->x_request_id;
+	char id[2 * sizeof(x->head->x_request_id)];
+	size_t n = 0;
+
+	if (!*s || strlen(s) == sizeof(x->head->x_request_id) - 1 || !w->opts.on_id)
+		return;
+	for (; *s; s++)
+		n += utf8_put(id + n, (unsigned char)*s);
+	id[n] = '\0';
+	w->opts.on_id(w->opts.ctx, c->tgid, x->req, id, false);
+}
+
 /* What is known of a request whose head was read. */
 static void say_facts(struct wire *w, struct conn *c, struct exchange *x, uint32_t flags, uint64_t ns)
 {
@@ -117,15 +143,12 @@ static void say_facts(struct wire *w, struct conn *c, struct exchange *x, uint32
 		ev.hdr.flags |= facts.cut || flags ? TL_F_TRUNC : 0;
 		memcpy(ev.model, facts.model, sizeof(ev.model));
 		memcpy(ev.path, x->head->path, sizeof(ev.path));
-		memcpy(ev.x_request_id, x->head->x_request_id, sizeof(ev.x_request_id));
-		memcpy(ev.traceparent, x->head->traceparent, sizeof(ev.traceparent));
+		say_names(x, &ev);
 		wire_emit(w, &ev.hdr);
-		if (ev.x_request_id[0] && w->opts.on_id)
-			w->opts.on_id(w->opts.ctx, c->tgid, x->req, ev.x_request_id, false);
+		say_x_request_id(w, c, x);
 	} else if (is_plain_path(x->head->path)) {
 		memcpy(ev.path, x->head->path, sizeof(ev.path));
-		memcpy(ev.x_request_id, x->head->x_request_id, sizeof(ev.x_request_id));
-		memcpy(ev.traceparent, x->head->traceparent, sizeof(ev.traceparent));
+		say_names(x, &ev);
 		wire_emit(w, &ev.hdr);
 	}
 	cutbuf__free(&x->text);	/* the text of a prompt is not kept a moment longer */
@@ -189,6 +212,8 @@ static void merge_counts(struct exchange *x, const struct llm_chunk *ch)
 /* Gathers what a chunk reports for the TL_USAGE at the end. */
 static void gather(struct wire *w, struct exchange *x, const struct llm_chunk *ch)
 {
+	char id[WIRE_ID];
+
 	if (!ch->usage.known && !ch->finish && !(ch->id[0] && (!x->last || !x->last->id[0])))
 		return;
 	if (!x->last) {
@@ -203,8 +228,8 @@ static void gather(struct wire *w, struct exchange *x, const struct llm_chunk *c
 		x->last->finish = ch->finish;
 	if (!ch->id[0])
 		return;
-	if (!x->last->id[0] && w->opts.on_id)
-		w->opts.on_id(w->opts.ctx, w->c->tgid, x->req, ch->id, true);
+	if (!x->last->id[0] && w->opts.on_id && json_unescape(ch->id_text, ch->id_len, id, sizeof(id)))
+		w->opts.on_id(w->opts.ctx, w->c->tgid, x->req, id, true);
 	memcpy(x->last->id, ch->id, sizeof(ch->id));
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which request of HTTP's a sequence of vLLM's is of: by the id that both show, where no other goes by it. */
 #include "engine/vllm_priv.h"
+#include "engine/wire.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -151,7 +152,7 @@ int vllm__on_id(struct vllm *v, uint64_t now_ns, uint32_t tgid, uint32_t req, co
 	const struct vprocess *p = map__get(v->processes, tgid);
 	uint32_t scope = p ? p->scope : 0;
 	bool shared;
-	char name[96];
+	char name[WIRE_ID + 16];
 	struct vhttp *h;
 
 	v->err = 0;

@@ -8,10 +8,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { WIRE_ID = 512 };	/* longer ids name nobody */
+
 struct wire_opts {
 	size_t max_conns;	/* 0: default 65,536 */
 	/* Optional: told once per id that a request goes by: its X-Request-Id, and the id in its answer
-	 * (`answered`). id lives during the call only. */
+	 * (`answered`), all of it as UTF-8, shorter than WIRE_ID. id lives during the call only. */
 	void (*on_id)(void *ctx, uint32_t tgid, uint32_t req, const char *id, bool answered);
 	void *ctx;
 };

@@ -26,7 +26,8 @@ struct text {
 /* What is only needed while a head is parsed. */
 struct work {
 	struct http1_head head;
-	enum field field;	/* whose value comes */
+	enum field field;	/* whose value comes ... */
+	unsigned had;		/* ... and those that came, bits 1 << field */
 	struct text url_t, name_t, type_t, encoding_t, id_t, trace_t;
 	bool url_done;		/* the rest is query or fragment */
 	char url[192];
@@ -134,8 +135,10 @@ static int on_header_field_complete(llhttp_t *p)
 		return 0;
 	w->field = FIELD_OTHER;
 	for (size_t i = 0; i < ARRAY_SIZE(fields) && !w->name_t.cut; i++)
-		if (!strcasecmp(w->name, fields[i].name))
+		if (!(w->had & 1u << fields[i].field) && !strcasecmp(w->name, fields[i].name))
 			w->field = fields[i].field;
+	if (w->field != FIELD_OTHER)
+		w->had |= 1u << w->field;
 	w->name_t = (struct text){ 0 };
 	w->name[0] = '\0';
 	return 0;
@@ -215,13 +218,19 @@ static const char *path_of(const char *url)
 	return *host ? host : "/";
 }
 
-/* Without blanks at the end, and with '?' for what could harm a terminal. */
-static void clean(char *s)
+/* Without blanks at the end. */
+static void trim(char *s)
 {
 	size_t len = strlen(s);
 
 	while (len && (s[len - 1] == ' ' || s[len - 1] == '\t'))
 		s[--len] = '\0';
+}
+
+/* And with '?' for what could harm a terminal. */
+static void clean(char *s)
+{
+	trim(s);
 	for (; *s; s++)
 		if (*s < ' ' || *s == 127)
 			*s = '?';
@@ -244,7 +253,7 @@ static void finish_head(struct http1 *h)
 	const char *path;
 
 	clean(w->encoding);
-	clean(head->x_request_id);
+	trim(head->x_request_id);
 	clean(head->traceparent);
 	head->chunked = p->flags & F_CHUNKED;
 	head->content_length = p->flags & F_CONTENT_LENGTH && !head->chunked ?

@@ -9,7 +9,8 @@
 
 enum http1_side { HTTP1_REQUESTS, HTTP1_RESPONSES };
 
-/* What a message head says. Strings are printable ASCII with a NUL, cut to fit, "" if absent. */
+/* What a message head says. Strings are printable ASCII with a NUL, cut to fit, "" if absent; of a field that comes
+ * twice it is the first. */
 struct http1_head {
 	uint8_t method;		/* requests: enum tl_method */
 	uint16_t status;	/* responses */
@@ -20,7 +21,7 @@ struct http1_head {
 	bool chunked;
 	int64_t content_length;	/* -1: not given */
 	char path[64];		/* requests: target without query */
-	char x_request_id[64];
+	char x_request_id[256];	/* as it was sent, any bytes but blanks around them and NUL */
 	char traceparent[56];
 	bool cut;		/* some field did not fit */
 };

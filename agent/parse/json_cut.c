@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cursor over JSON text, forwards; and from the end backwards where the middle is missing. */
 #include "parse/json_cut.h"
+#include "base/str.h"
 
 #include <ctype.h>
 #include <limits.h>
@@ -261,22 +262,29 @@ bool json_number(struct json *j, int scale, int64_t *ret)
 	return true;
 }
 
-static char unescaped(const char *p)
+/* Four hexadecimal digits, or -1. */
+static int32_t hex4(const char *p, size_t len)
 {
 	static const char hex[] = "0123456789abcdef";
-	unsigned int c = 0;
+	int32_t c = 0;
+
+	for (size_t i = 0; i < 4; i++) {
+		const char *d = i < len && p[i] ? strchr(hex, tolower((unsigned char)p[i])) : NULL;
+
+		if (!d)
+			return -1;
+		c = c << 4 | (d - hex);
+	}
+	return c;
+}
+
+static char unescaped(const char *p, const char *end)
+{
+	int32_t c;
 
 	if (*p == '"' || *p == '\\' || *p == '/')
 		return *p;
-	if (*p != 'u')
-		return '?';
-	for (int i = 1; i <= 4; i++) {
-		const char *d = p[i] ? strchr(hex, tolower((unsigned char)p[i])) : NULL;
-
-		if (!d)
-			return '?';
-		c = c << 4 | (d - hex);
-	}
+	c = *p == 'u' ? hex4(p + 1, end - p - 1) : -1;
 	return c >= ' ' && c < 127 ? c : '?';
 }
 
@@ -298,12 +306,62 @@ bool json_string(struct json *j, char *ret, size_t size)
 		char c = *p++;
 
 		if (c == '\\') {
-			c = unescaped(p);
+			c = unescaped(p, end);
 			p += *p == 'u' && end - p >= 5 ? 5 : 1;
 		} else if (c < ' ' || c == 127) {
 			c = '?';
 		}
 		ret[n++] = c;
+	}
+	ret[n] = '\0';
+	return true;
+}
+
+/* The character behind a backslash at p, which is moved behind it. -1: none. */
+static int32_t escaped(const char **p, const char *end)
+{
+	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+	const char *at = *p < end && **p ? strchr(from, **p) : NULL;
+	int32_t c, low;
+
+	if (at) {
+		(*p)++;
+		return to[at - from];
+	}
+	if (*p == end || **p != 'u')
+		return -1;
+	c = hex4(*p + 1, end - *p - 1);
+	*p += c < 0 ? 0 : 5;
+	if (c < 0xd800 || c > 0xdfff)
+		return c;
+	low = c < 0xdc00 && end - *p >= 2 && (*p)[0] == '\\' && (*p)[1] == 'u' ? hex4(*p + 2, end - *p - 2) : -1;
+	if (low < 0xdc00 || low > 0xdfff)
+		return -1;
+	*p += 6;
+	return 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
+}
+
+bool json_unescape(const char *p, size_t len, char *ret, size_t size)
+{
+	const char *end = p + len;
+	size_t n = 0;
+
+	while (p < end) {
+		char one[4];
+		size_t n_one = 1;
+
+		one[0] = *p++;
+		if (one[0] == '\\') {
+			int32_t c = escaped(&p, end);
+
+			if (c < 0)
+				return false;
+			n_one = utf8_put(one, c);
+		}
+		if (n + n_one >= size || !one[0])
+			return false;
+		memcpy(ret + n, one, n_one);
+		n += n_one;
 	}
 	ret[n] = '\0';
 	return true;

@@ -43,7 +43,9 @@ struct llm_chunk {
 	uint32_t n_tokens;	/* 0: the chunk does not say. From token_ids or logprobs */
 	uint16_t choice;
 	uint8_t finish;		/* enum tl_finish */
-	char id[64];		/* response id, "" if none */
+	char id[64];		/* response id, "" if none: to be shown, cut to fit */
+	const char *id_text;	/* ... and all of it as it stands between its quotes, in the data: to be compared */
+	uint32_t id_len;
 	struct llm_usage usage;
 };
 /* One event of a stream (`event` is the SSE event field, "" if none) or one JSON line. */

@@ -24,13 +24,24 @@ static void incomplete(struct walk *w, struct json *j)
 	}
 }
 
+/* The id of the answer. */
+static void id(struct walk *w, struct json *j)
+{
+	const char *at = json_peek(j) == '"' ? j->p + 1 : NULL;
+
+	if (!json_string(j, w->c->id, sizeof(w->c->id)))
+		return;
+	w->c->id_text = at;
+	w->c->id_len = j->p - 1 - at;
+}
+
 /* A member of the response object of OpenAI responses: inside events, or the whole body. */
 static bool response_member(struct walk *w, struct json *j, struct json_key k)
 {
 	char word[16];
 
 	if (KEY_IS(k, "id")) {
-		json_string(j, w->c->id, sizeof(w->c->id));
+		id(w, j);
 	} else if (KEY_IS(k, "usage")) {
 		usage(w, j);
 	} else if (KEY_IS(k, "error")) {
@@ -69,7 +80,7 @@ static void message(struct walk *w, struct json *j)
 		return;
 	while (json_key(j, &k)) {
 		if (KEY_IS(k, "id"))
-			json_string(j, w->c->id, sizeof(w->c->id));
+			id(w, j);
 		else if (KEY_IS(k, "usage"))
 			usage(w, j);
 		else if (!walk_delta_member(w, j, k))
@@ -171,7 +182,7 @@ static void top_member(struct walk *w, struct json *j, struct json_key k)
 	if (KEY_IS(k, "choices")) {
 		walk_choices(w, j);
 	} else if (KEY_IS(k, "id")) {
-		json_string(j, c->id, sizeof(c->id));
+		id(w, j);
 	} else if (KEY_IS(k, "created") || KEY_IS(k, "model")) {
 		json_skip(j);
 	} else if (KEY_IS(k, "object")) {
