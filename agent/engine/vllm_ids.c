@@ -88,15 +88,33 @@ static void link_to(struct vllm *v, struct vseq *q, uint32_t req)
 	vllm_emit(v, &ev.hdr);
 }
 
+static bool is_asked_for(const struct vllm *v, uint32_t scope, struct vllm_id id)
+{
+	const struct vhttp *h = map__get(v->by_http, vllm_hash(scope, id.p, id.len));
+
+	return h && h->req;
+}
+
+/* What HTTP shows of an id whose end may number a prompt, or may be the client's own, as in the Rust front end. */
+static struct vllm_id shown(const struct vllm *v, uint32_t scope, const struct vllm_names *names)
+{
+	if (!is_asked_for(v, scope, names->http) && is_asked_for(v, scope, names->external))
+		return names->external;
+	return names->http;
+}
+
 int vllm_ids_enter(struct vllm *v, struct vseq *q, struct vllm_id id)
 {
 	uint32_t scope = v->engines[q->engine].scope;
 	struct vllm_names names;
+	struct vllm_id http;
 	struct vhttp *h;
 
 	vllm_msg_names(id, &names);
-	q->http_hash = vllm_hash(scope, names.http.p, names.http.len);
-	q->linked = is_shared(v, scope, names.http);
+	http = shown(v, scope, &names);
+	q->external_hash = vllm_hash(scope, names.external.p, names.external.len);
+	q->http_hash = vllm_hash(scope, http.p, http.len);
+	q->linked = is_shared(v, scope, http);
 	h = http_of(v, q->http_hash);
 	if (!h)
 		return -ENOMEM;
@@ -135,16 +153,30 @@ void vllm_ids_link(struct vllm *v, struct vseq *q, uint32_t req)
 		link_to(v, q, h->req);
 }
 
-/* The request goes by this id of the engine's. `shared`: not it alone, so none is linked. */
-static void goes_by(struct vllm *v, struct vhttp *h, uint32_t req, bool shared)
+/* The request goes by this id of the engine's. `shared`: not it alone, so none is linked. `external`: only those of that
+ * name; 0: all. */
+static void goes_by(struct vllm *v, const struct vhttp *h, uint32_t req, bool shared, uint64_t external)
 {
-	h->req = req;
 	for (uint32_t s = h->first; s; s = v->seqs[s - 1].next_same_http) {
+		if (external && v->seqs[s - 1].external_hash != external)
+			continue;
 		if (shared)
 			v->seqs[s - 1].linked = true;
 		else
 			link_to(v, &v->seqs[s - 1], req);
 	}
+}
+
+/* An answer shows this id, and no sequence goes by it: one may whose end was taken for the number of a prompt. */
+static bool goes_by_all_of_it(struct vllm *v, uint32_t scope, uint32_t req, struct vllm_id id, bool shared)
+{
+	struct vllm_id base = vllm_msg_without_prompt(id);
+	const struct vhttp *h = map__get(v->by_http, vllm_hash(scope, base.p, base.len));
+
+	if (base.len == id.len || !h || h->req)
+		return false;
+	goes_by(v, h, req, shared, vllm_hash(scope, id.p, id.len));
+	return true;
 }
 
 int vllm__on_id(struct vllm *v, uint64_t now_ns, uint32_t tgid, uint32_t req, const char *id, bool answered)
@@ -165,6 +197,8 @@ int vllm__on_id(struct vllm *v, uint64_t now_ns, uint32_t tgid, uint32_t req, co
 		int n = snprintf(name, sizeof(name), "%s%s", prefixes[i], id);
 
 		h = map__get(v->by_http, vllm_hash(scope, name, n));
+		if (!h && answered && goes_by_all_of_it(v, scope, req, (struct vllm_id){ name, n }, shared))
+			return v->err;
 		if (!h) {
 			/* The request is on its way to the engine. */
 			if (i != (answered ? 0 : 1) && i != 2)
@@ -173,7 +207,8 @@ int vllm__on_id(struct vllm *v, uint64_t now_ns, uint32_t tgid, uint32_t req, co
 			if (!h)
 				return -ENOMEM;
 		}
-		goes_by(v, h, req, shared);
+		h->req = req;
+		goes_by(v, h, req, shared, 0);
 	}
 	return v->err;
 }

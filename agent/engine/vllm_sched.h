@@ -36,7 +36,9 @@ enum vseq_state {
 enum vseq_fresh { VSEQ_NEW = 1, VSEQ_AGAIN = 2 };	/* taken on in the step at hand */
 
 struct vseq {
-	uint64_t id_hash, http_hash;
+	uint64_t id_hash;
+	uint64_t http_hash;	/* of the id that HTTP shows, as far as known: the key in by_http */
+	uint64_t external_hash;	/* of the engine's id without its suffix */
 	uint32_t slot;		/* its number in events */
 	uint32_t engine;	/* index of its scheduler */
 	uint32_t next_same_http;	/* slot + 1 of a sibling (n > 1, several prompts), 0: none */

@@ -88,6 +88,13 @@ static struct vllm_id without_beam(struct vllm_id id)
 	return id;
 }
 
+struct vllm_id vllm_msg_without_prompt(struct vllm_id id)
+{
+	int32_t prompt;
+
+	return without_prompt(id, &prompt);
+}
+
 void vllm_msg_names(struct vllm_id id, struct vllm_names *ret)
 {
 	ret->sequence = without_child(id, &ret->child);

@@ -83,6 +83,30 @@ static void test_ids__children_and_prompts_of_one_request(void **state)
 	SAID(f, "begin 6\nlink r10 6 of 20\n");
 }
 
+/* The Rust front end numbers no prompts: the end of its ids is the client's own. */
+static void test_ids__end_in_a_number_of_the_client(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 1, "run-1-0", false), 0);
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 2, "run-1-1", false), 0);
+	add(f, "cmpl-run-1-0-0a0a0a0a", 20);
+	add(f, "cmpl-run-1-1-0a0a0a0b", 20);
+	SAID(f, "begin 0\nlink r1 0 of 20\nbegin 1\nlink r2 1 of 20\n");
+	/* what they asked was not seen: their answers say it */
+	add(f, "cmpl-run-2-0-0a0a0a0a", 20);
+	add(f, "cmpl-run-2-1-0a0a0a0b", 20);
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 4, "cmpl-run-2-1", true), 0);
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 3, "cmpl-run-2-0", true), 0);
+	SAID(f, "begin 2\nbegin 3\nlink r4 3 of 20\nlink r3 2 of 20\n");
+	/* the Python front end's: a number of a prompt, although another goes by the same */
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 5, "run-3", false), 0);
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 6, "run-3-0", false), 0);
+	add(f, "cmpl-run-3-0-0a0a0a0a", 20);
+	add(f, "cmpl-run-3-0-0-0a0a0a0a", 20);
+	SAID(f, "begin 4\nlink r5 4 of 20\nbegin 5\nlink r6 5 of 20\n");
+}
+
 /* A gateway that tries again too soon, a script that names all of its requests alike. */
 static void test_request__one_name_of_several_at_once_tells_nothing(void **state)
 {
@@ -329,6 +353,7 @@ int main(void)
 		T(request__from_add_to_end), T(request__step_begins_when_it_was_scheduled),
 		T(stats__of_no_step_are_those_of_the_next),
 		T(ids__children_and_prompts_of_one_request),
+		T(ids__end_in_a_number_of_the_client),
 		T(request__one_name_of_several_at_once_tells_nothing), T(add__seen_twice_is_one), T(add__cut),
 		T(abort__ends_with_the_step), T(abort__soon_behind_the_begin_of_a_long_step),
 		T(preempt__told_with_the_next_output),
