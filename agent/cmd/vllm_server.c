@@ -122,8 +122,7 @@ static int check_front(const struct vllm_server *s, struct check_list *list)
 				n);
 	if (!err && s->rust)
 		err = check_add(list, "front end", CHECK_INFO,
-				"vllm-rs: the wire to the engine is the same; this version was not "
-				"tried with it");
+				"vllm-rs: read like the one in Python; tried with 0.32");
 	if (!err && s->options.config_file)
 		err = check_add(
 			list, "--config", CHECK_INFO,

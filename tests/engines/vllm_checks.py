@@ -246,9 +246,9 @@ def choices(events):
 	return found
 
 
-def stamps(result, i):
-	"""When the client of `vllm bench serve` had parsed each output of its request i, ns."""
-	got = [(result["start_times"][i] + result["ttfts"][i]) * 1e9]
+def stamps(result, i, start):
+	"""When the client of `vllm bench serve` had parsed each output of its request i, which it began at `start`, ns."""
+	got = [start + result["ttfts"][i] * 1e9]
 	for gap in result["itls"][i]:
 		got.append(got[-1] + gap * 1e9)
 	return got
@@ -267,8 +267,9 @@ def bench(seen, result):
 			continue
 		if (r["prompt_tokens"], r["output_tokens"]) != (result["input_lens"][i], result["output_lens"][i]):
 			bad.append((name, r["prompt_tokens"], r["output_tokens"], result["input_lens"][i], result["output_lens"][i]))
-		mine, got = chunks[r["id"]], stamps(result, i)
-		base, start = seen.rep["t0_ns"] + r["t0_ms"] * 1e6, result["start_times"][i] * 1e9
+		base = seen.rep["t0_ns"] + r["t0_ms"] * 1e6
+		start = result["start_times"][i] * 1e9 if result["monotonic"] else base
+		mine, got = chunks[r["id"]], stamps(result, i, start)
 		if len(got) != len(mine):
 			rows["bench: outputs less chunks"].append(len(got) - len(mine))
 			continue
@@ -276,6 +277,8 @@ def bench(seen, result):
 		rows["bench ttft: begin + first output"].append((base - start) / 1e6 + late[0])
 		rows["bench e2e: begin + last output"].append((base - start) / 1e6 + late[-1])
 		rows["bench gap: this output - the one before"] += [b - a for a, b in zip(late, late[1:])]
+		if not result["monotonic"]:	# its clock is another: only lengths of time can be compared
+			continue
 		rows["begin: their stamp, building the request, their send() until req_first_byte"].append((base - start) / 1e6)
 		rows["first output: first_chunk written, until their read(), parsing, their stamp"].append(late[0])
 		rows["last output: last chunk written, until their read(), parsing, their stamp"].append(late[-1])
