@@ -67,10 +67,10 @@ static void hold(struct vengine *g)
 	g->held[i] = h;
 }
 
-/* The first of a step has the counters, if there are any. */
+/* The first of a step has the counters, if there are any. One that only ends requests comes behind a step, soon. */
 static bool is_same_step(const struct vheld *first, const struct vheld *h)
 {
-	return !h->has_stats &&
+	return !h->has_stats && !vsched_only_ends(h->rows.v, h->rows.n) &&
 	       h->ts_ns - first->ts_ns < (first->has_stats ? MERGE_WITH_STATS_NS : MERGE_NS);
 }
 

@@ -579,14 +579,12 @@ static int step_sync(struct vsched *s, struct vseq *seqs, const struct vsched_in
 	return err;
 }
 
-/* The engine ends some by itself, between two steps: it is told to pause or to stop, or cannot take a request. That
- * message is of no step: nobody has output, and there are no counters. */
-static bool only_ends(const struct vsched_in *in)
+bool vsched_only_ends(const struct vsched_row *rows, size_t n)
 {
-	for (size_t i = 0; i < in->n_rows; i++)
-		if (!in->rows[i].failed || in->rows[i].n_tokens > 0)
+	for (size_t i = 0; i < n; i++)
+		if (!rows[i].failed || rows[i].n_tokens > 0)
 			return false;
-	return in->n_rows && !in->has_queues && !in->has_prefix;
+	return n > 0;
 }
 
 static int end_these(struct vsched *s, struct vseq *seqs, const struct vsched_in *in)
@@ -666,7 +664,7 @@ int vsched__step(struct vsched *s, struct vseq *seqs, const struct vsched_in *in
 	ret->n = 0;
 	ret->is_step = ret->guess = ret->open = false;
 	s->preempted.n = s->over.n = 0;
-	if (only_ends(in))
+	if (vsched_only_ends(in->rows, in->n_rows) && !in->has_queues && !in->has_prefix)
 		err = end_these(s, seqs, in);
 	else
 		err = follow(s, seqs, in, ret);

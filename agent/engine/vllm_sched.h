@@ -133,6 +133,9 @@ int vsched__run(struct vsched *s, uint32_t slot);	/* is running already: it was 
 /* Takes one message: works out the members of its step, and moves the sequences on. Those in ret->over
  * are no longer known to it. Returns 0 or -ENOMEM. */
 int vsched__step(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret);
+/* The engine ends some by itself, between two steps: it is told to pause or to stop, or cannot take a request. Its
+ * message then has these rows and no counters, and is of no step. */
+bool vsched_only_ends(const struct vsched_row *rows, size_t n);
 void vsched__lost(struct vsched *s);	/* messages were not seen: what was planned is not known */
 /* Had the engine nothing to do at ns, and since until the first arrival? */
 bool vsched__was_idle(const struct vsched *s, const struct vseq *seqs, uint64_t ns, uint64_t *ret_first_ns);

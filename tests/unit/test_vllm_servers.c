@@ -55,6 +55,27 @@ static void test_several__output_behind_the_end(void **state)
 	SAID(f, "begin 2\nbegin 3\nstep 2:p20 3:p20 @1020-1030\nend 2\nstep 3:d1 @1030-1040\n");
 }
 
+/* Told to pause, the engine says to each of them whom it ended, at once behind a step: none of that is the step's. */
+static void test_several__ended_behind_a_step(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t t;
+
+	known_mode(f);
+	assert_int_equal(process(f, API2, "api"), 0);
+	add(f, "a", 20);
+	add_to(f, IN2, "b", 20);
+	add_to(f, IN2, "c", 20);
+	t = f->now;
+	outputs_on(f, OUT, t + 10 * MS, "a", stats(3, 0, 3, 0, 0));
+	outputs_on(f, OUT2, t + 10 * MS + 2000, "b c", NULL);
+	outputs_on(f, OUT, t + 10 * MS + 50000, "a~", NULL);
+	outputs_on(f, OUT2, t + 10 * MS + 60000, "b~", NULL);
+	outputs_on(f, OUT2, t + 20 * MS, "c", stats(1, 0, 0, 0, 0));
+	assert_int_equal(vllm__end(f->v), 0);
+	SAID(f, "begin 2\nbegin 3\nbegin 4\nstep 2:p20 3:p20 4:p20 @1020-1030\nend 2\nend 3\nstep 4:d1 @1030-1040\n");
+}
+
 /* With no counters only time tells what belongs together. */
 static void test_several__without_counters(void **state)
 {
@@ -278,7 +299,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(several__put_in_order), T(several__without_counters),
-		T(several__output_behind_the_end),
+		T(several__output_behind_the_end), T(several__ended_behind_a_step),
 		T(engines__each_has_its_own_steps), T(engines__a_coordinator_is_told_of_no_step),
 		T(servers__may_use_the_same_ids), T(servers__started_apart), T(engines__told_again), T(ids__used_again),
 		T(numbers__used_again_join_no_stranger), T(ids__oldest_make_room),

@@ -182,7 +182,8 @@ static inline void abort_it(struct fixture *f, const char *id)
 	send_text(f, IN, TL_IN, 1, text, 0);
 }
 
-/* "A B! C.": rows of these ids, which end by length (!) or by a token (.); after a colon, events. */
+/* "A B! C. D~": rows of these ids, which end by length (!), by a token (.), or aborted without one (~); after a colon,
+ * events. */
 static inline void rows_text(char *to, size_t size, const char *rows)
 {
 	size_t len = 0;
@@ -192,11 +193,11 @@ static inline void rows_text(char *to, size_t size, const char *rows)
 		size_t n = strcspn(rows, " ");
 		const char *events = memchr(rows, ':', n), *end = events ? events : rows + n;
 		char how = end[-1];
-		bool ends = how == '!' || how == '.';
+		bool ends = how == '!' || how == '.' || how == '~';
 
-		len += snprintf(to + len, size - len, "%s[\"%.*s\",[7],nil,nil,nil,%s,nil,%.*s,nil,nil,nil,nil,nil,0]",
-				len ? "," : "", (int)(end - rows) - ends, rows,
-				!ends ? "nil" : how == '!' ? "1" : "0",
+		len += snprintf(to + len, size - len, "%s[\"%.*s\",[%s],nil,nil,nil,%s,nil,%.*s,nil,nil,nil,nil,nil,0]",
+				len ? "," : "", (int)(end - rows) - ends, rows, how == '~' ? "" : "7",
+				!ends ? "nil" : how == '!' ? "1" : how == '.' ? "0" : "2",
 				events ? (int)(rows + n - events - 1) : 3, events ? events + 1 : "nil");
 		rows += n;
 		rows += *rows == ' ';
