@@ -114,16 +114,19 @@ static int see(void *ctx, const struct tl_hdr *ev)
 	return emit(&s->opts.out, ev);
 }
 
-/* A process that serves nothing itself, and was not found to be part of an engine: a rank, a worker. */
+/* A process that was not found to be part of an engine: a rank, a worker. It serves nothing itself, as far as engines
+ * are known; a child of another server is seen like its parent since it was forked, and may be who serves. */
 static int adopt(void *ctx, uint32_t tgid, uint32_t server)
 {
 	const struct host_process hp = { .tgid = tgid, .server = server, .role = "worker", .title = "" };
 	struct session *s = ctx;
-	int err;
+	const struct target *t = map__get(s->targets, server);
+	int err = 0;
 
 	if (map__get(s->targets, tgid))
 		return 0;
-	err = src_bpf__add_target_mode(s->bpf, tgid, TL_TARGET_QUIET);
+	if (!t || t->said.engine != TL_ENGINE_UNKNOWN || !src_bpf__is_target(s->bpf, tgid))
+		err = src_bpf__add_target_mode(s->bpf, tgid, TL_TARGET_QUIET);
 	err = err && err != -ESRCH ? err : host__add(s->host, &hp);
 	log_info("pid %u: uses CUDA for the server of pid %u", tgid, server);
 	return err == -E2BIG ? 0 : err;

@@ -267,6 +267,13 @@ int src_bpf__add_target_mode(struct src_bpf *s, uint32_t tgid, uint32_t mode)
 	return err;
 }
 
+bool src_bpf__is_target(struct src_bpf *s, uint32_t tgid)
+{
+	uint32_t mode;
+
+	return !bpf_map__lookup_elem(s->net->maps.targets, &tgid, sizeof(tgid), &mode, sizeof(mode), 0);
+}
+
 void src_bpf__del_target(struct src_bpf *s, uint32_t tgid)
 {
 	bpf_map__delete_elem(s->net->maps.targets, &tgid, sizeof(tgid), 0);

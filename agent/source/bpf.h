@@ -34,6 +34,7 @@ void src_bpf__close(struct src_bpf *s);	/* detaches everything; NULL is fine */
 int src_bpf__add_target(struct src_bpf *s, uint32_t tgid);
 /* The same with an enum tl_target_mode: which of its sockets are of interest. */
 int src_bpf__add_target_mode(struct src_bpf *s, uint32_t tgid, uint32_t mode);
+bool src_bpf__is_target(struct src_bpf *s, uint32_t tgid);	/* also as the child of one */
 void src_bpf__del_target(struct src_bpf *s, uint32_t tgid);
 /* This TCP socket, by inode, carries an engine's own wire: kept whole of a TL_TARGET_WIRE, left alone of a
  * TL_TARGET_HTTP. Those on which a target greets as ZMTP does are found without being told. */
