@@ -15,6 +15,7 @@ enum {
 	MAX_STREAMS = 16384,
 	RING_OF_MANY = 4 << 20, /* for each but the first of many processes */
 	MAX_LOOK_S = 64, /* how seldom a process is asked whether it uses CUDA by now */
+	RETRY_S = 2, MAX_RETRY_S = 64, /* when it is tried again to enter it */
 };
 
 struct session_gpu *session_gpu__new(const struct session_gpu_opts *opts)
@@ -97,6 +98,17 @@ int session_gpu__add(struct session_gpu *s, uint32_t tgid, uint32_t server)
 	return err ? err : n < 0 ? n : 0;
 }
 
+/* It runs another program: the library has gone with the one before. */
+static void lose(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
+{
+	if (!p->gpu)
+		return;
+	log_info("pid %u runs another program now: the GPU records of the one before end with it", tgid);
+	gpu__abandon(p->gpu, session_gpu_pass, s);
+	p->gpu = NULL;
+	p->leaving = false;
+}
+
 int session_gpu__note(struct session_gpu *s, const struct tl_raw_proc *e)
 {
 	struct gpu_process *p =
@@ -112,10 +124,11 @@ int session_gpu__note(struct session_gpu *s, const struct tl_raw_proc *e)
 		p = map__get(s->processes, e->hdr.tgid);
 		if (p && !err)
 			p->look_ns = later;
-	} else if (e->what == TL_PROC_EXEC && !p->gpu) {
+	} else if (e->what == TL_PROC_EXEC && (!p->gpu || e->hdr.ts_ns > p->entered_ns)) {
+		lose(s, e->hdr.tgid, p);
 		session_gpu_unprobe(s, e->hdr.tgid, p);
 		p->uses_cuda = p->refused = p->viewed = p->sought = false;
-		p->devices = 0;
+		p->devices = p->retry_ns = 0;
 		p->look_ns = later;
 		p->pause_ns = SECOND_NS;
 	} else if (e->what == TL_PROC_EXIT) {
@@ -183,6 +196,28 @@ static void beat_all(void *ctx)
 	}
 }
 
+/* Threads that run, or are stopped, will wait one day. A library that serves somebody is free soon if that was an agent
+ * that was killed: one more try tells. */
+static bool may_pass(int err, const struct gpu_entry *entry, const struct gpu_process *p)
+{
+	return err == -EAGAIN || err == -ETIMEDOUT || (err == -EBUSY && entry->n_stops && !p->retry_ns);
+}
+
+static void try_later(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, const char *why)
+{
+	bool first = !p->retry_ns;
+
+	p->retry_ns = first ? RETRY_S * SECOND_NS : 2 * p->retry_ns;
+	if (p->retry_ns > MAX_RETRY_S * SECOND_NS)
+		p->retry_ns = MAX_RETRY_S * SECOND_NS;
+	p->look_ns = monotonic_ns() + p->retry_ns;
+	(first ? log_warn : log_info)("pid %u: no GPU records yet: %s; tried again in %u s", tgid, why,
+				      (uint32_t)(p->retry_ns / SECOND_NS));
+	if (first)
+		session_gpu_say_level(s, tgid, p, s->opts.level, p->probed ? TL_GPU_LAUNCHES : TL_GPU_OFF,
+				      TL_GPU_FINE);
+}
+
 static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
 {
 	struct gpu_attach_opts opts = { .tick = beat_all, .ctx = s };
@@ -193,11 +228,17 @@ static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
 	for (q = map__oldest(s->processes, NULL); q; q = map__newer(s->processes, q, NULL))
 		if (q->gpu)
 			opts.ring_bytes = RING_OF_MANY;
+	p->entered_ns = monotonic_ns();
 	err = gpu__attach(tgid, &opts, &p->gpu, &entry);
 
 	p->look_ns = 0;
 	if (err == -ESRCH) {
 		p->gone = s->any_gone = true;
+		return;
+	}
+	if (err && may_pass(err, &entry, p)) {
+		p->gpu = NULL;
+		try_later(s, tgid, p, entry.why);
 		return;
 	}
 	if (err) {
@@ -212,7 +253,8 @@ static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
 	if (p->probed)
 		gpu__falls_to(p->gpu, TL_GPU_LAUNCHES);
 	p->before = (struct gpu_counts){ 0 };
-	p->wait_ns = 0;
+	p->wait_ns = p->retry_ns = 0;
+	p->ordered = false;
 	if (!entry.n_stops)
 		log_info("pid %u: the library that it was started with gives GPU records", tgid);
 	else
@@ -233,6 +275,7 @@ static bool wants_records(struct session_gpu *s, const struct gpu_process *p)
 static int look(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uint64_t now)
 {
 	int uses = gpu_maps_cuda(tgid), err = 0;
+	bool was_probed = p->probed;
 
 	if (uses <= 0) {
 		p->gone = uses == -ESRCH;
@@ -250,7 +293,7 @@ static int look(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uin
 	p->adopted = true;
 	if (!err && !p->probed)
 		err = session_gpu_probe(s, tgid, p);
-	if (!err && p->probed)
+	if (!err && p->probed && !was_probed)
 		session_gpu_say_level(s, tgid, p, TL_GPU_OFF, TL_GPU_LAUNCHES, TL_GPU_FINE);
 	if (!err && wants_records(s, p))
 		enter(s, tgid, p);

@@ -18,7 +18,10 @@ struct gpu_process {
 	uint32_t server;
 	bool uses_cuda, simulated, adopted, probed;
 	bool leaving, gone;
+	bool ordered; /* the window that is open is open here, too */
 	bool refused; /* it cannot be recorded ... */
+	uint64_t entered_ns;
+	uint64_t retry_ns; /* since the last try: what kept it from being entered may have passed by then */
 	uint64_t wait_ns; /* since when its library waits for CUPTI; 1: that was said */
 	enum tl_gpu_trouble trouble; /* ... for this reason */
 	struct gpu *gpu; /* NULL: not entered */

@@ -5,7 +5,10 @@
 #include "cmd/log.h"
 #include <string.h>
 
-enum { LAUNCHED_NS = 300000000, CHUNK_NS = 1000000000 }; /* so long after such a sign of work */
+enum {
+	LAUNCHED_NS = 300000000, CHUNK_NS = 1000000000, /* so long after such a sign of work */
+	MIN_REST_MS = 300, /* of a window: for less of it none is opened in a process that comes late */
+};
 
 /* Counters of a ring that the target can write are not to be trusted to grow. */
 static uint64_t since(uint64_t now, uint64_t before)
@@ -13,8 +16,13 @@ static uint64_t since(uint64_t now, uint64_t before)
 	return now > before ? now - before : 0;
 }
 
+struct crowd {			/* processes of a server */
+	uint32_t n_live;	/* that can be recorded, or may be later */
+	uint32_t n_entered;
+};
+
 static void look_at_process(const struct session_gpu *s, struct gpu_process *p,
-			    struct governor_look *l, uint32_t *n_live)
+			    struct governor_look *l, struct crowd *crowd)
 {
 	uint64_t own_ns, free_bytes = session_gpu_free_bytes(s, p);
 	struct gpu_counts c, *b = &p->before;
@@ -24,10 +32,11 @@ static void look_at_process(const struct session_gpu *s, struct gpu_process *p,
 	if (p->refused)
 		l->trouble = p->trouble;
 	if (p->look_ns && p->uses_cuda)
-		(*n_live)++; /* will be */
+		crowd->n_live++; /* will be */
 	if (!p->gpu || p->leaving)
 		return;
-	(*n_live)++;
+	crowd->n_live++;
+	crowd->n_entered++;
 	c = gpu__counts(p->gpu);
 	own_ns = since(c.own_ns, b->own_ns);
 	l->own_ns = own_ns > l->own_ns ? own_ns : l->own_ns;
@@ -47,14 +56,15 @@ static void lower(struct gpu_process *p, const struct governor_order *o)
 }
 
 static int open_window(struct session_gpu *s, uint32_t tgid, struct gpu_process *p,
-		       const struct governor_order *o)
+		       enum tl_gpu_level level, uint32_t window_ms)
 {
-	gpu__order(p->gpu, o->level, o->window_ms);
-	return s->opts.tell_tiers(s->opts.ctx, tgid, o->level == TL_GPU_GRAPH ? TL_T2 : TL_T3);
+	p->ordered = true;
+	gpu__order(p->gpu, level, window_ms);
+	return s->opts.tell_tiers(s->opts.ctx, tgid, level == TL_GPU_GRAPH ? TL_T2 : TL_T3);
 }
 
 static int order_process(struct session_gpu *s, uint32_t tgid, struct gpu_process *p,
-			 const struct governor_order *o, uint64_t now)
+			 const struct governor_order *o, uint32_t rest_ms, uint64_t now)
 {
 	bool was_probed = p->probed;
 	int err = 0;
@@ -77,9 +87,11 @@ static int order_process(struct session_gpu *s, uint32_t tgid, struct gpu_proces
 	if (o->changed)
 		lower(p, o);
 	else if (o->what == GOVERNOR_OPEN)
-		err = open_window(s, tgid, p, o);
+		err = open_window(s, tgid, p, o->level, o->window_ms);
 	else if (o->what == GOVERNOR_CLOSE)
 		gpu__pause(p->gpu);
+	else if (!p->ordered && rest_ms >= MIN_REST_MS)
+		err = open_window(s, tgid, p, o->level, rest_ms);
 	return err;
 }
 
@@ -98,7 +110,7 @@ static int govern(struct session_gpu *s, uint32_t server, struct gpu_server *sv,
 	uint64_t n_windows = sv->gov.n_windows, inside_ns = sv->gov.inside_ns;
 	struct governor_order o;
 	struct gpu_process *p;
-	uint32_t n_live = 0;
+	struct crowd crowd = { 0 };
 	bool uses = false, probed = false;
 	uint64_t tgid;
 	int err = 0;
@@ -108,12 +120,13 @@ static int govern(struct session_gpu *s, uint32_t server, struct gpu_server *sv,
 			continue;
 		uses |= p->uses_cuda;
 		probed |= p->probed;
-		look_at_process(s, p, &l, &n_live);
+		look_at_process(s, p, &l, &crowd);
 	}
 	if (!uses)
 		return 0;
-	l.refused = !n_live;
-	l.busy = is_busy(sv, probed, now);
+	l.refused = !crowd.n_live;
+	/* Nor is one opened in nobody. */
+	l.busy = is_busy(sv, probed, now) && (crowd.n_entered || sv->gov.level < TL_GPU_GRAPH);
 	governor__look(&sv->gov, &l, &o);
 	if (o.changed && o.level < s->opts.level && !l.refused)
 		log_warn("pid %u: GPU: %s", server, o.why);
@@ -130,7 +143,7 @@ static int govern(struct session_gpu *s, uint32_t server, struct gpu_server *sv,
 	for (p = map__oldest(s->processes, &tgid); p && !err;
 	     p = map__newer(s->processes, p, &tgid)) {
 		if (p->server == server)
-			err = order_process(s, tgid, p, &o, now);
+			err = order_process(s, tgid, p, &o, governor__window_ms(&sv->gov, now), now);
 	}
 	return err;
 }

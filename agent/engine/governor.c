@@ -223,6 +223,22 @@ static bool too_dear(struct governor *g, const struct governor_look *l, struct g
 
 /* ---- windows ---- */
 
+static uint32_t length_ms(const struct governor *g)
+{
+	return g->level == TL_GPU_GRAPH ? GRAPH_WINDOW_MS : g->opts.window_ms;
+}
+
+uint32_t governor__window_ms(const struct governor *g, uint64_t now_ns)
+{
+	uint64_t past_ms;
+
+	if (g->phase != OPENING && g->phase != OPEN)
+		return 0;
+	past_ms = g->phase == OPEN && now_ns > g->window.begin_ns ?
+			  (now_ns - g->window.begin_ns) / MS_NS : 0;
+	return past_ms < length_ms(g) ? length_ms(g) - past_ms : 0;
+}
+
 /* What a window may cost: so much, if the longest pause comes behind it. */
 static uint64_t most_ns(const struct governor *g, uint64_t length_ns)
 {
@@ -419,7 +435,7 @@ static void walk(struct governor *g, const struct governor_look *l, struct gover
 		    check_pause(g, l, ret) || in_phase < g->pause_ns)
 			return;
 		ret->what = GOVERNOR_OPEN;
-		ret->window_ms = g->level == TL_GPU_GRAPH ? GRAPH_WINDOW_MS : g->opts.window_ms;
+		ret->window_ms = length_ms(g);
 		enter_phase(g, OPENING, l->now_ns);
 		return;
 	case OPENING:

@@ -83,6 +83,9 @@ void governor__gap(struct governor *g, uint64_t from_ns, uint64_t to_ns);
 /* To be called ten times a second. */
 void governor__look(struct governor *g, const struct governor_look *look, struct governor_order *ret);
 
+/* How long the window that is open, or was ordered, lasts from now on; 0: there is none. */
+uint32_t governor__window_ms(const struct governor *g, uint64_t now_ns);
+
 /* How much longer gaps are in windows than outside, by more than noise; -1: not known. */
 int64_t governor__drift_ppm(const struct governor *g, uint64_t now_ns);
 

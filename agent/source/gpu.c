@@ -419,3 +419,14 @@ int gpu__leave(struct gpu *g, gpu_event_fn fn, void *ctx)
 	gpu__free(g);
 	return err;
 }
+
+void gpu__abandon(struct gpu *g, gpu_event_fn fn, void *ctx)
+{
+	uint64_t now_ns = now_monotonic_ns();
+
+	for (int n = 0; n < MAX_EVENTS && !g->broken && take(g, now_ns, fn, ctx) > 0;)
+		n++;
+	g->broken = true;
+	tell_health(g, now_ns, fn, ctx);
+	gpu__free(g);
+}

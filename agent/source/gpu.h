@@ -62,6 +62,8 @@ bool gpu__is_behind(const struct gpu *g);
  * 0, or -ETIMEDOUT, -ESRCH. */
 int gpu__wait_left(struct gpu *g, gpu_event_fn fn, void *ctx);
 int gpu__leave(struct gpu *g, gpu_event_fn fn, void *ctx);	/* the same, and frees; NULL is fine */
+/* The process has executed another program, and the library went with the one before: takes what is there, and frees. */
+void gpu__abandon(struct gpu *g, gpu_event_fn fn, void *ctx);
 
 enum tl_ring_state gpu__state(const struct gpu *g);
 /* The library's reason not to give records. */

@@ -435,6 +435,38 @@ static void test_a_window_between_two_looks(void **state)
 	assert_int_equal(g.n_windows, 1);
 }
 
+static void test_what_is_left_of_a_window(void **state)
+{
+	struct governor_opts o = { .wanted = TL_GPU_KERNELS };
+	struct governor_look l = { .now_ns = 10 * S, .busy = true };
+	struct governor_order order;
+	struct governor g;
+
+	(void)state;
+	governor__init(&g, &o, 8 * S);
+	assert_int_equal(governor__window_ms(&g, 8 * S), 0);
+	governor__look(&g, &l, &order);
+	assert_int_equal(governor__window_ms(&g, 11 * S), 2000); /* ordered: it begins when it is open */
+	l.now_ns = 12 * S;
+	l.open = true;
+	governor__look(&g, &l, &order);
+	assert_int_equal(governor__window_ms(&g, 12 * S), 2000);
+	assert_int_equal(governor__window_ms(&g, 12 * S + 500 * MS), 1500);
+	assert_int_equal(governor__window_ms(&g, 15 * S), 0); /* it is late to close */
+	l.now_ns = 14 * S;
+	l.open = false;
+	governor__look(&g, &l, &order);
+	assert_int_equal(governor__window_ms(&g, 14 * S), 0);
+	o.wanted = TL_GPU_GRAPH;
+	o.budget_ppm = 1000000;
+	governor__init(&g, &o, 8 * S);
+	l.now_ns = 9 * S;
+	governor__look(&g, &l, &order);
+	l.open = true;
+	governor__look(&g, &l, &order);
+	assert_int_equal(governor__window_ms(&g, 309 * S), 300000);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -455,6 +487,7 @@ int main(void)
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_no_window_of_an_idle_server),
 		cmocka_unit_test(test_a_window_that_does_not_open_is_ordered_again),
+		cmocka_unit_test(test_what_is_left_of_a_window),
 		cmocka_unit_test(test_a_window_between_two_looks),
 	};
 

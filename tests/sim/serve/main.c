@@ -3,6 +3,7 @@
 #include <argp.h>
 #include <arpa/inet.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -100,6 +101,16 @@ static int listen_on(uint16_t *port)
 	return fd;
 }
 
+static char **own_args;
+
+/* SIGHUP: the same program again, in the same process. */
+static void start_anew(int signal)
+{
+	(void)signal;
+	execv("/proc/self/exe", own_args);
+	_exit(1);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct argp argp = { options, parse, NULL,
@@ -107,10 +118,13 @@ int main(int argc, char **argv)
 	struct serve_opts o = { .port = 8000, .cupti = "libcupti.so.13", .seed = 1, .tp = 1, .slots = 32,
 				.chunk = 256, .layers = 8, .step_us = 6000, .token_ns = 20000,
 				.host_us = 200, .graphs = true };
+	const struct sigaction on_hup = { .sa_handler = start_anew, .sa_flags = SA_NODEFER };
 	struct engine *e;
 	struct shared *s;
 	int fd, wake, err;
 
+	own_args = argv;
+	sigaction(SIGHUP, &on_hup, NULL);
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
 	fd = listen_on(&o.port);		/* clients wait in its queue until the engine is there */
 	wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
