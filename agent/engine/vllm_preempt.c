@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who of the running requests of a vLLM lost their place. */
+/* Who of a vLLM's requests lost their place, and who is given up: nobody else counts them. */
 #include "engine/vllm_sched.h"
 
 #include <errno.h>
 #include <string.h>
+
+enum {
+	PATIENCE = 32,		/* steps until a request that nobody else counts is given up ... */
+	GRACE_NS = 1000000000,	/* ... if it is so old: it takes ms from the socket to the scheduler */
+};
 
 static int push_front(struct vslots *v, uint32_t slot)
 {
@@ -60,17 +65,57 @@ int vsched_preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *
 /* The scheduler itself never takes one on in the step in which another loses its place. But who tells the engine to
  * forget its cache, or to pause, takes the places of all, and some are back in the next step: more come back than are
  * known to be gone, and nobody runs who does not. */
-int vsched_evict(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n_new, uint64_t n_again)
+bool vsched_is_evicted(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in, uint64_t n_new,
+		       uint64_t n_again)
 {
 	uint64_t n_gone = 0, n_in_it = in->running;
 
 	if (!in->has_queues || !s->complete || !s->has_strangers || s->strangers)
-		return 0;
+		return false;
 	for (size_t i = 0; i < s->waiting.n; i++)
 		n_gone += seqs[s->waiting.v[i]].state == VSEQ_PREEMPTED;
 	for (size_t i = 0; i < in->n_rows && !vsched_is_async(s); i++)
 		n_in_it += in->rows[i].finished;
-	if (n_again <= n_gone || n_in_it > n_new + n_again)
-		return 0;
+	return n_again > n_gone && n_in_it <= n_new + n_again;
+}
+
+int vsched_evict(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n_again)
+{
 	return preempt(s, seqs, in, UINT64_MAX, n_again, true);
+}
+
+/* More wait here than there, for long or while all is idle there: messages were lost. If as many more run
+ * there, these do. */
+int vsched_mend_waiting(struct vsched *s, struct vseq *seqs, const struct vsched_in *in)
+{
+	uint64_t here = 0, more;
+	int err = 0;
+
+	for (size_t i = 0; i < s->waiting.n; i++)
+		here += seqs[s->waiting.v[i]].arrived_ns + GRACE_NS < in->begin_ns;
+	if (!in->has_queues || here <= in->waiting) {
+		s->n_too_many = 0;
+		return 0;
+	}
+	more = here - in->waiting;
+	if (!s->n_too_many++ || more < s->too_many)
+		s->too_many = more;
+	if (s->n_too_many < PATIENCE && in->running + in->waiting)
+		return 0;
+	s->n_too_many = 0;
+	while (s->too_many-- && s->waiting.n && !err) {
+		struct vseq *q = &seqs[s->waiting.v[0]];
+
+		vslots_erase(&s->waiting, 0);
+		if (in->running <= s->running.n) {
+			q->given_up = true;
+			err = vslots_push(&s->over, q->slot);
+			continue;
+		}
+		vsched_take_on(q);
+		q->fresh = 0;
+		q->guess = true;
+		err = vslots_push(&s->running, q->slot);
+	}
+	return err;
 }

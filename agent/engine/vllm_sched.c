@@ -10,8 +10,6 @@
 enum {
 	MAX_VOTES = 8,		/* evidence for one mode that is remembered against the other */
 	LIKELY_BUDGET = 2048,	/* tokens per step, if nothing tells: no default is smaller */
-	PATIENCE = 32,		/* steps until a request that nobody else counts is given up ... */
-	GRACE_NS = 1000000000,	/* ... if it is so old: it takes ms from the socket to the scheduler */
 	ARRIVAL_RACE_NS = 5000000,
 	ON_THE_WAY_NS = 20000000,	/* a request may take so long from the socket to the scheduler */
 };
@@ -428,8 +426,8 @@ static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
 	s->plan.n = 0;
 	s->plan_ns = in->begin_ns;
 	s->open = false;
-	if (!err)
-		err = vsched_evict(s, seqs, in, n_new, n_again);
+	if (!err && vsched_is_evicted(s, seqs, in, n_new, n_again))
+		err = vsched_evict(s, seqs, in, n_again);
 	if (in->has_queues) {	/* older releases count those, too, that were looked up and found no room */
 		uint64_t most = count_taken_on(s, seqs, in);
 
@@ -491,10 +489,32 @@ static void use_hits(struct vsched *s, const struct vsched_in *in, uint64_t new_
 	s->again_hits = in->again_hits;
 }
 
+/* Who comes back goes first. How many of them are in a step with so much room; those with output are for certain. */
+static uint64_t count_back(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in, int64_t *left)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < s->waiting.n && n < in->again_requests; i++) {
+		const struct vseq *q = &seqs[s->waiting.v[i]];
+
+		if (q->state != VSEQ_PREEMPTED)
+			continue;
+		if (!q->row && *left <= 0)
+			break;
+		*left -= vseq_all(q) > 0 ? vseq_all(q) : 0;
+		n++;
+	}
+	return n;
+}
+
+/* Taken on in a step that counts more than its own. */
+struct taken_on {
+	uint64_t n_new, hits, n_again;
+};
+
 /* Asynchronous, and the step of this message was not planned: the first since the engine woke, or since
  * we joined. What was taken on may be in this step or in the next; returns how many are in this one. */
-static int plan_first(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t *ret_n,
-		      uint64_t *ret_hits)
+static int plan_first(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct taken_on *ret)
 {
 	struct vsched_in this = *in;
 	uint64_t n = 0, hits = 0;
@@ -507,6 +527,7 @@ static int plan_first(struct vsched *s, struct vseq *seqs, const struct vsched_i
 		max = in->new_requests;
 
 	left -= taken > 0 ? taken : 0;
+	ret->n_again = count_back(s, seqs, in, &left);
 	for (size_t i = 0; i < s->waiting.n && (int64_t)n < max; i++) {
 		struct vseq *q = &seqs[s->waiting.v[i]];
 
@@ -529,29 +550,41 @@ static int plan_first(struct vsched *s, struct vseq *seqs, const struct vsched_i
 		}
 		n++;
 	}
-	*ret_n = n;
-	*ret_hits = hits;
+	ret->n_new = n;
+	ret->hits = hits;
 	this.has_queues = false;	/* they tell of the next step */
 	use_hits(s, in, hits);
-	err = plan(s, seqs, &this, n, 0);
+	err = plan(s, seqs, &this, n, ret->n_again);
 	s->open = unsure;
 	return err;
 }
 
 static int step_async(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret)
 {
-	uint64_t n = 0, hits = 0;
-	bool was_planned = s->planned;
-	int err = was_planned ? 0 : plan_first(s, seqs, in, &n, &hits);
+	struct taken_on first = { 0 };
+	int err = 0;
 
+	/* All lost their place while the step was under way: its outputs are thrown away. With outputs it is none that
+	 * was under way: the engine had paused, and this is what it began anew with. */
+	s->thrown_away = vsched_is_evicted(s, seqs, in, in->new_requests, in->again_requests);
+	if (s->thrown_away && in->n_rows) {
+		s->thrown_away = s->planned = false;
+		err = drop_plan(s, seqs);
+		if (!err)
+			err = vsched_evict(s, seqs, in, in->again_requests);
+	}
+	if (!err && !s->planned)
+		err = plan_first(s, seqs, in, &first);
 	if (!err) {
 		drop_over(s, seqs);
 		err = vsched_settle(s, seqs, in, ret);
 	}
+	s->thrown_away = false;
 	if (err)
 		return err;
-	use_hits(s, in, in->new_hits > hits ? in->new_hits - hits : 0);
-	err = plan(s, seqs, in, in->new_requests > n ? in->new_requests - n : 0, in->again_requests);
+	use_hits(s, in, in->new_hits > first.hits ? in->new_hits - first.hits : 0);
+	err = plan(s, seqs, in, in->new_requests > first.n_new ? in->new_requests - first.n_new : 0,
+		   in->again_requests - first.n_again);
 	drop_over(s, seqs);
 	/* Behind a message of no step nothing is under way, but for what was taken on meanwhile. */
 	s->planned = ret->is_step || s->plan.n;
@@ -602,44 +635,6 @@ static int end_these(struct vsched *s, struct vseq *seqs, const struct vsched_in
 	return err ? err : drop_aborted(s, &s->waiting, seqs, in->end_ns);
 }
 
-/* ---- mending ---- */
-
-/* More wait here than there, for long or while all is idle there: messages were lost. If as many more run
- * there, these do. */
-static int mend_waiting(struct vsched *s, struct vseq *seqs, const struct vsched_in *in)
-{
-	uint64_t here = 0, more;
-	int err = 0;
-
-	for (size_t i = 0; i < s->waiting.n; i++)
-		here += seqs[s->waiting.v[i]].arrived_ns + GRACE_NS < in->begin_ns;
-	if (!in->has_queues || here <= in->waiting) {
-		s->n_too_many = 0;
-		return 0;
-	}
-	more = here - in->waiting;
-	if (!s->n_too_many++ || more < s->too_many)
-		s->too_many = more;
-	if (s->n_too_many < PATIENCE && in->running + in->waiting)
-		return 0;
-	s->n_too_many = 0;
-	while (s->too_many-- && s->waiting.n && !err) {
-		struct vseq *q = &seqs[s->waiting.v[0]];
-
-		vslots_erase(&s->waiting, 0);
-		if (in->running <= s->running.n) {
-			q->given_up = true;
-			err = vslots_push(&s->over, q->slot);
-			continue;
-		}
-		vsched_take_on(q);
-		q->fresh = 0;
-		q->guess = true;
-		err = vslots_push(&s->running, q->slot);
-	}
-	return err;
-}
-
 static int follow(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret)
 {
 	int err;
@@ -651,7 +646,7 @@ static int follow(struct vsched *s, struct vseq *seqs, const struct vsched_in *i
 	if (!err)
 		err = vsched_is_async(s) ? step_async(s, seqs, in, ret) : step_sync(s, seqs, in, ret);
 	if (!err)
-		err = mend_waiting(s, seqs, in);
+		err = vsched_mend_waiting(s, seqs, in);
 	for (size_t i = 0; i < in->n_rows; i++)
 		seqs[in->rows[i].slot].row = 0;
 	return err;

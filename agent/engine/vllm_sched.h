@@ -118,6 +118,7 @@ struct vsched {
 	uint64_t new_hits, again_hits;	/* of those that are fresh in it */
 	int8_t async_votes;	/* > 0: scheduling is asynchronous, 0: not known yet ... */
 	bool unsure;		/* ... and so whether what ended is in one step more */
+	bool thrown_away;	/* outputs of the step at hand: all lost their place while it ran */
 	bool complete;		/* all that run are known */
 	bool has_strangers;	/* known is how many wait that came before us ... */
 	uint64_t strangers;	/* ... ahead of all that are known */
@@ -153,8 +154,12 @@ int64_t vseq_rest(const struct vseq *q);	/* ... of these to come */
 void vsched_take_on(struct vseq *q);
 /* The last `n` of the running lose their place. */
 int vsched_preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n);
-/* All do, if the engine was told so: it takes on n_new and n_again in this step. */
-int vsched_evict(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n_new, uint64_t n_again);
+/* Was the engine told that all do, if it takes on n_new and n_again in this step? They do. */
+bool vsched_is_evicted(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in, uint64_t n_new,
+		       uint64_t n_again);
+int vsched_evict(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n_again);
+/* Some wait that nobody else counts: they are given up, or run. */
+int vsched_mend_waiting(struct vsched *s, struct vseq *seqs, const struct vsched_in *in);
 /* Tokens of a step, as told, as learnt, or what is likely at least: told or not, s->budget says. */
 int64_t vsched_budget(const struct vsched *s);
 /* A prefill of `all` tokens came in n parts and a last one; others took tokens before it. */

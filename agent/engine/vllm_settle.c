@@ -84,10 +84,10 @@ static void decode(struct settling *t, struct vseq *q, const struct vsched_row *
 			       .phase = TL_DECODE, .n_out = n_out < 255 ? n_out : 255 };
 
 	if (!row && q->state == VSEQ_DECODE && !q->abort_ns) {
-		if (!t->in->cut)
+		if (!t->in->cut && !t->s->thrown_away)
 			return;		/* it runs, but was left out: pipeline parallelism */
-		m.n_out = 1;		/* its row was not seen */
-		m.flags = TL_MEMBER_GUESS;
+		m.n_out = !t->s->thrown_away;	/* its row was not seen */
+		m.flags = t->s->thrown_away ? 0 : TL_MEMBER_GUESS;
 	}
 	if (!row && t->s->n_draft)
 		t->out->open = true;	/* its drafts are not counted */

@@ -68,6 +68,45 @@ static void test_async__abort_is_in_two_steps(void **state)
 	EXPECT(f, "0", "d0:1", .run = 1);
 }
 
+/* POST /reset_prefix_cache?reset_running_requests=true: the step that was under way has lost its outputs, and those of
+ * it who are in the next step come back. */
+static void test_async__evicted_while_a_step_runs(void **state)
+{
+	struct fixture *f = *state;
+
+	go_async(f);
+	arrive(f, 0, 60);
+	EXPECT(f, "0c0", "p0:60", .run = 1, .fresh = 1);
+	arrive(f, 1, 60);
+	EXPECT(f, "0", "d0:1", .run = 2, .fresh = 1);
+	EXPECT(f, "0 1c0", "d0:1 p1:60", .run = 2);
+	EXPECT(f, "", "d0:1/0 d1:1/0 lost1 lost0", .run = 2, .again = 2);
+	EXPECT(f, "0", "p0:63~ p1:37~", .run = 2);
+	EXPECT(f, "0 1", "d0:1 p1:24~", .run = 2);
+	EXPECT(f, "0 1", "d0:1 d1:1", .run = 2);
+}
+
+/* POST /pause?mode=keep, and later /resume: nothing was under way, whatever had been planned; the first message behind
+ * it counts for its own step and for the next. */
+static void test_async__evicted_while_nothing_runs(void **state)
+{
+	struct fixture *f = *state;
+
+	go_async(f);
+	arrive(f, 0, 60);
+	arrive(f, 1, 40);
+	EXPECT(f, "0c0 1c0", "p0:60 p1:40", .run = 2, .fresh = 2);
+	EXPECT(f, "0 1", "d0:1 d1:1", .run = 2);
+	EXPECT(f, "0 1", "d0:1 d1:1", .run = 2);
+	EXPECT(f, "0", "p0:63~ p1:37~ lost1 lost0", .run = 2, .again = 2);
+	EXPECT(f, "0 1", "d0:1 p1:6~", .run = 2);
+	/* again, and a third has come meanwhile: what comes back goes first, and fills the first step */
+	arrive(f, 2, 20);
+	EXPECT(f, "0", "p0:65~ p1:35~ lost1 lost0", .run = 3, .again = 2, .fresh = 1);
+	EXPECT(f, "0 1 2c0", "d0:1 p1:9~ p2:20", .run = 3);
+	EXPECT(f, "0 1 2", "d0:1 d1:1 d2:1", .run = 3);
+}
+
 /* The engine ended it by itself: the step that was under way has it still. */
 static void test_async__failed_between_two_steps(void **state)
 {
@@ -446,7 +485,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(async__counters_tell_of_the_next_step), T(async__what_stops_is_in_one_step_more),
-		T(async__abort_is_in_two_steps), T(async__failed_between_two_steps), T(async__preemption),
+		T(async__abort_is_in_two_steps), T(async__failed_between_two_steps),
+		T(async__evicted_while_a_step_runs), T(async__evicted_while_nothing_runs), T(async__preemption),
 		T(async__abort_of_one_that_has_ended), T(async__end_in_a_step_that_is_lost),
 		T(async__first_step_after_idleness),
 		T(async__first_step_and_a_late_arrival), T(async__arrival_at_an_empty_round),
