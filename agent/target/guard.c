@@ -13,7 +13,10 @@
 #include "guard.h"
 
 #define GUARD_FIRED UINT64_MAX
-enum { STACK_BYTES = 1 << 20 };	/* CUPTI sets itself up on our stack */
+enum {
+	STACK_BYTES = 1 << 20,	/* CUPTI sets itself up on our stack */
+	LATE_NS = 400000000, MORE_NS = 50000000, MAX_MORE = 8,
+};
 
 uint64_t now_ns(void)
 {
@@ -74,6 +77,17 @@ static void changed(struct guard *g)
 	syscall(SYS_futex, &g->turn, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
+/* A process that was stopped (a signal, a frozen container), or had no CPU, goes on behind the deadlines of all calls,
+ * and whoever is first sees it: such a call begins anew. One that hangs does so while we are in time. 0: it hangs. */
+static uint64_t more_ns(const struct guard *g, uint64_t late_ns)
+{
+	uint32_t n = __atomic_load_n(&g->n_more, __ATOMIC_RELAXED);
+
+	if (late_ns > LATE_NS && n < MAX_MORE)
+		return __atomic_load_n(&g->timeout_ns, __ATOMIC_RELAXED);
+	return n ? 0 : MORE_NS;
+}
+
 static void *watch(void *ctx)
 {
 	struct guard *g = ctx;
@@ -82,7 +96,7 @@ static void *watch(void *ctx)
 	while (!__atomic_load_n(&g->stop, __ATOMIC_ACQUIRE)) {
 		uint32_t turn = __atomic_load_n(&g->turn, __ATOMIC_ACQUIRE);
 		uint64_t due = __atomic_load_n(&g->deadline_ns, __ATOMIC_SEQ_CST);
-		uint64_t now = now_ns();
+		uint64_t now = now_ns(), more;
 
 		if (!due || now < due) {
 			/* Whoever begins a call sets its deadline, then looks at wakes_ns: one of us
@@ -93,8 +107,12 @@ static void *watch(void *ctx)
 				futex_wait(&g->turn, turn, due ? due - now : 0);
 			continue;
 		}
-		if (__atomic_compare_exchange_n(&g->deadline_ns, &due, GUARD_FIRED, false,
-						__ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+		more = more_ns(g, now - due);
+		if (!__atomic_compare_exchange_n(&g->deadline_ns, &due, more ? now + more : GUARD_FIRED, false,
+						 __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+			continue;
+		__atomic_fetch_add(&g->n_more, 1, __ATOMIC_RELAXED);
+		if (!more) {
 			g->on_hang(g->call);
 			break;
 		}
@@ -120,6 +138,8 @@ void guard__enter(struct guard *g, const char *call, uint32_t timeout_ms)
 	uint64_t due = now_ns() + timeout_ms * 1000000ull;
 
 	g->call = call;
+	__atomic_store_n(&g->n_more, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&g->timeout_ns, timeout_ms * 1000000ull, __ATOMIC_RELAXED);
 	__atomic_store_n(&g->deadline_ns, due, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&g->wakes_ns, __ATOMIC_SEQ_CST) > due)
 		changed(g);

@@ -13,6 +13,8 @@ struct guard {
 	uint64_t wakes_ns;	/* when the watchdog looks by itself, UINT64_MAX: never */
 	uint32_t turn;		/* futex: something changed */
 	uint32_t stop;
+	uint32_t n_more;	/* how often this call got more time */
+	uint64_t timeout_ns;	/* of this call */
 	const char *call;
 	void (*on_hang)(const char *call);	/* by the watchdog's thread, its last act */
 	pthread_t thread;

@@ -6,8 +6,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "target/buffers.c"
 #include "target/clocks.c"
@@ -502,6 +505,65 @@ static void test_guard__gives_up_what_hangs(void **state)
 	guard__stop(&g);
 }
 
+/* In a process of its own: a call is under way, and over as soon as it hears of us. */
+static int call_of_one_that_is_stopped(int out, int in)
+{
+	struct guard g;
+	char byte = 0;
+	bool good;
+
+	if (guard__start(&g, on_hang))
+		return 2;
+	guard__enter(&g, "stopped", 3000);
+	if (write(out, &byte, 1) != 1 || read(in, &byte, 1) != 1)
+		return 3;
+	good = guard__leave(&g);
+	guard__stop(&g);
+	return good ? 0 : 1;
+}
+
+/* Its time passed while nobody could make use of it. */
+static void test_guard__does_not_count_a_stop(void **state)
+{
+	int to[2], from[2], status;
+	char byte = 0;
+	pid_t pid;
+
+	(void)state;
+	assert_int_equal(pipe(to) | pipe(from), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid)
+		_exit(call_of_one_that_is_stopped(from[1], to[0]));
+	assert_int_equal(read(from[0], &byte, 1), 1);
+	assert_int_equal(kill(pid, SIGSTOP), 0);
+	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+	assert_true(WIFSTOPPED(status));
+	sleep_ms(3500);
+	assert_int_equal(kill(pid, SIGCONT), 0);
+	assert_int_equal(write(to[1], &byte, 1), 1);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+	for (int i = 0; i < 2; i++) {
+		close(to[i]);
+		close(from[i]);
+	}
+}
+
+static void test_guard__gives_more_time(void **state)
+{
+	struct guard g = { .timeout_ns = 1500000000 };
+
+	(void)state;
+	assert_int_equal(more_ns(&g, 1000000), MORE_NS); /* in time: a stop may have ended just before */
+	g.n_more = 1;
+	assert_int_equal(more_ns(&g, 1000000), 0);
+	assert_int_equal(more_ns(&g, LATE_NS + 1), 1500000000);
+	g.n_more = MAX_MORE; /* not for ever */
+	assert_int_equal(more_ns(&g, LATE_NS + 1), 0);
+}
+
 static void test_guard__stops_while_it_sleeps(void **state)
 {
 	struct guard g;
@@ -533,6 +595,8 @@ int main(void)
 		cmocka_unit_test(test_ring__prepares_its_pages),
 		cmocka_unit_test(test_ring__several_writers),
 		cmocka_unit_test(test_guard__gives_up_what_hangs),
+		cmocka_unit_test(test_guard__does_not_count_a_stop),
+		cmocka_unit_test(test_guard__gives_more_time),
 		cmocka_unit_test(test_guard__stops_while_it_sleeps),
 	};
 
