@@ -107,6 +107,7 @@ int elfsyms_open(int fd, struct elfsyms *ret)
 	e.shoff = h.e_shoff;
 	e.n_sections = h.e_shnum;
 	e.section_size = h.e_shentsize;
+	e.names_section = h.e_shstrndx;
 	err = read_dynamic(&e);
 	if (err)
 		return err;
@@ -214,6 +215,37 @@ int elfsyms_find(const struct elfsyms *e, const char *name, Elf64_Sym *ret)
 	return -ENOENT;
 }
 
+/* ---- sections ---- */
+
+static int read_section(const struct elfsyms *e, uint16_t i, Elf64_Shdr *ret)
+{
+	return read_at(e->fd, ret, sizeof(*ret), e->shoff + (uint64_t)i * sizeof(*ret));
+}
+
+int elfsyms_section(const struct elfsyms *e, const char *name, Elf64_Shdr *ret)
+{
+	char got[MAX_NAME];
+	size_t len = strlen(name) + 1;
+	Elf64_Shdr s, names;
+	int err;
+
+	if (e->section_size != sizeof(s) || e->n_sections > MAX_SECTIONS || e->names_section >= e->n_sections ||
+	    len > sizeof(got))
+		return -ENOENT;
+	err = read_section(e, e->names_section, &names);
+	for (uint16_t i = 0; !err && i < e->n_sections; i++) {
+		err = read_section(e, i, &s);
+		if (err || s.sh_name > names.sh_size || len > names.sh_size - s.sh_name)
+			continue;
+		err = read_at(e->fd, got, len, names.sh_offset + s.sh_name);
+		if (err || memcmp(got, name, len))
+			continue;
+		*ret = s;
+		return 0;
+	}
+	return err ? err : -ENOENT;
+}
+
 /* ---- .symtab ---- */
 
 static int find_symtab(const struct elfsyms *e, Elf64_Shdr *ret_syms, Elf64_Shdr *ret_strs)
@@ -224,7 +256,7 @@ static int find_symtab(const struct elfsyms *e, Elf64_Shdr *ret_syms, Elf64_Shdr
 	if (e->section_size != sizeof(s) || e->n_sections > MAX_SECTIONS)
 		return -ENOENT;
 	for (uint16_t i = 0; i < e->n_sections; i++) {
-		err = read_at(e->fd, &s, sizeof(s), e->shoff + (uint64_t)i * sizeof(s));
+		err = read_section(e, i, &s);
 		if (err)
 			return err;
 		if (s.sh_type != SHT_SYMTAB || s.sh_entsize != sizeof(Elf64_Sym))
@@ -232,8 +264,7 @@ static int find_symtab(const struct elfsyms *e, Elf64_Shdr *ret_syms, Elf64_Shdr
 		if (s.sh_link >= e->n_sections || s.sh_size > max_symtab_bytes)
 			return -ENOEXEC;
 		*ret_syms = s;
-		return read_at(e->fd, ret_strs, sizeof(*ret_strs),
-			       e->shoff + (uint64_t)s.sh_link * sizeof(s));
+		return read_section(e, s.sh_link, ret_strs);
 	}
 	return -ENOENT;
 }

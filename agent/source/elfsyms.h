@@ -18,7 +18,7 @@ struct elfsyms {
 	Elf64_Phdr phdrs[ELFSYMS_MAX_PHDRS];
 	uint64_t gnu_hash, hash, symtab, strtab, strsz; /* addresses of the dynamic section, 0: none */
 	uint64_t shoff;
-	uint16_t n_sections, section_size;
+	uint16_t n_sections, section_size, names_section;
 };
 
 /* -ENOEXEC: not an ELF file of the kind above. Other -errno: unreadable. */
@@ -34,6 +34,9 @@ int elfsyms_find_static(const struct elfsyms *e, const char *const *names, size_
 
 /* Was the file not stripped? */
 bool elfsyms_has_symtab(const struct elfsyms *e);
+
+/* The section of that name. -ENOENT: there is none. */
+int elfsyms_section(const struct elfsyms *e, const char *name, Elf64_Shdr *ret);
 
 /* Where in the file the code at an address lies. -ENOENT: it is no code, or not in the file. */
 int elfsyms_code_offset(const struct elfsyms *e, uint64_t addr, uint64_t *ret);

@@ -16,7 +16,7 @@
 int elfsyms_test_step(int x);
 int only_elfsyms_test_tail(int x);
 int other_elfsyms_test_step(int x);
-extern int elfsyms_test_number, elfsyms_test_zero;
+extern int elfsyms_test_number, elfsyms_test_zero, elfsyms_test_placed;
 
 __attribute__((noinline)) int elfsyms_test_step(int x)
 {
@@ -98,6 +98,27 @@ static int open_libc(const struct link_map **ret_map)
 	fd = open((*ret_map)->l_name, O_RDONLY | O_CLOEXEC);
 	assert_true(fd >= 0);
 	return fd;
+}
+
+/* One that only this program has, a name that ends as another one does, and none. */
+__attribute__((section(".elfsyms_test"))) int elfsyms_test_placed = 99;
+
+static void test_elfsyms__section(void **state)
+{
+	struct elfsyms e;
+	Elf64_Shdr s;
+	int fd = open_self(&e), number = 0;
+
+	(void)state;
+	assert_int_equal(elfsyms_section(&e, ".elfsyms_test", &s), 0);
+	assert_int_equal(s.sh_size, sizeof(int));
+	assert_int_equal(elfsyms_read(&e, s.sh_addr, &number, sizeof(number)), 0);
+	assert_int_equal(number, elfsyms_test_placed);
+	assert_int_equal(elfsyms_section(&e, ".symtab", &s), 0);
+	assert_int_equal(s.sh_type, SHT_SYMTAB);
+	assert_int_equal(elfsyms_section(&e, ".elfsyms_tes", &s), -ENOENT);
+	assert_int_equal(elfsyms_section(&e, ".elfsyms_test2", &s), -ENOENT);
+	close(fd);
 }
 
 static void test_elfsyms__find_dynamic(void **state)
@@ -198,6 +219,7 @@ static void ask(int fd)
 	static const char *const wanted[] = { "qsort", "rand", "llama_decode" };
 	struct elfsyms e;
 	Elf64_Sym s[3];
+	Elf64_Shdr section;
 	char buf[16];
 	int n;
 
@@ -210,6 +232,7 @@ static void ask(int fd)
 	n = elfsyms_find_static(&e, wanted, 3, s);
 	assert_in_range(n + 1000, 0, 1003);
 	elfsyms_has_symtab(&e);
+	elfsyms_section(&e, ".text", &section);
 }
 
 static void damage(int fd, uint64_t at, uint64_t with)
@@ -273,6 +296,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_elfsyms__find_static),
 		cmocka_unit_test(test_elfsyms__find_static_oom),
+		cmocka_unit_test(test_elfsyms__section),
 		cmocka_unit_test(test_elfsyms__find_dynamic),
 		cmocka_unit_test(test_elfsyms__find_by_old_hash),
 		cmocka_unit_test(test_elfsyms__no_elf),
