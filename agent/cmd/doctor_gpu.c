@@ -8,6 +8,7 @@
 #include "source/gpu_find.h"
 #include "source/inject.h"
 #include "source/nvml.h"
+#include "source/pep768.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@ enum { MAX_SHOWN = 16, NVML_WAIT_MS = 3000, NVML_LOOK_MS = 20 };
 
 static int check_one(struct check_list *gpu, pid_t pid)
 {
-	char why[160], cupti[96];
+	char why[160], why_script[96], cupti[96];
 	int err = gpu_can_probe(pid) ?
 		check_add(gpu, "launches", CHECK_OK,
 			  "pid %d: libcuda is mapped: launches, waits and copies can be probed", pid) :
@@ -35,9 +36,14 @@ static int check_one(struct check_list *gpu, pid_t pid)
 				 "need not be traced",
 				 pid);
 	refused = inject_check(pid, NULL, why);
+	if (refused && !pep768_check(pid, NULL, why_script))
+		return check_add(gpu, "graph, kernels", CHECK_OK,
+				 "pid %d: its Python can be asked to load the library (PEP 768), as ptrace is refused: %s",
+				 pid, why);
 	if (refused)
 		return check_add(gpu, "graph, kernels", CHECK_WARN,
-				 "pid %d: no records of what its GPUs do: %s", pid, why);
+				 "pid %d: no records of what its GPUs do: %s%s%s", pid, why,
+				 *why_script ? ", and " : "", why_script);
 	if (!*cupti)
 		return check_add(gpu, "graph, kernels", CHECK_INFO,
 				 "pid %d: no CUPTI is mapped: one that lies beside its CUDA "

@@ -255,8 +255,13 @@ static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
 	p->before = (struct gpu_counts){ 0 };
 	p->wait_ns = p->retry_ns = 0;
 	p->ordered = false;
-	if (!entry.n_stops)
+	if (entry.way == GPU_BY_DOOR)
 		log_info("pid %u: the library that it was started with gives GPU records", tgid);
+	else if (entry.way == GPU_BY_PYTHON)
+		log_info(
+			"pid %u: entered for GPU records by a script that its Python ran (PEP 768), which took %.1f ms; "
+			"ptrace was refused: %s",
+			tgid, entry.stopped_ns / 1e6, entry.why);
 	else
 		log_info(
 			"pid %u: entered for GPU records, a thread of it stood still for %.1f ms at most",

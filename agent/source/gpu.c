@@ -17,6 +17,7 @@
 #include "source/gpu_door.h"
 #include "source/gpu_tids.h"
 #include "source/inject.h"
+#include "source/pep768.h"
 
 #define SECOND_NS 1000000000ull
 
@@ -135,7 +136,7 @@ void gpu__beat(struct gpu *g)
 }
 
 /* A library that was started with the process waits for us: nobody has to be stopped. -ENOENT: there is none. */
-static int come_by_door(struct gpu *g, const struct gpu_attach_opts *opts, char why[160])
+static int come_by_door(struct gpu *g, const struct gpu_attach_opts *opts, char why[256])
 {
 	int fd = gpu_door_open(g->pid, &g->data_bytes, opts->tick, opts->ctx), err;
 
@@ -146,9 +147,9 @@ static int come_by_door(struct gpu *g, const struct gpu_attach_opts *opts, char 
 	if (!err)
 		err = gpu_door_knock(g->ring, opts->tick, opts->ctx);
 	if (err == -EBUSY)
-		snprintf(why, 160, "the library of process %d serves another agent", g->pid);
+		snprintf(why, 256, "the library of process %d serves another agent", g->pid);
 	else if (err)
-		snprintf(why, 160, "the library that process %d was started with does not answer: %s", g->pid, strerror(-err));
+		snprintf(why, 256, "the library that process %d was started with does not answer: %s", g->pid, strerror(-err));
 	return err;
 }
 
@@ -156,13 +157,26 @@ static int come_by_injection(struct gpu *g, const struct gpu_attach_opts *opts, 
 {
 	const struct inject_opts io = { .library = opts->library, .prepare = prepare, .ctx = g, .tick = opts->tick,
 					.tick_ctx = opts->ctx };
-	struct inject_result r;
-	int err = inject(g->pid, &io, &r);
+	struct inject_result r, second;
+	int err = inject(g->pid, &io, &r), other;
 
+	entry->way = GPU_BY_PTRACE;
+	snprintf(entry->why, sizeof(entry->why), "%s", r.why);
+	/* Nothing was done to it, and what stood against it may not stand against this. */
+	if (!r.n_stops && (err == -EBUSY || err == -EAGAIN || err == -EPERM || err == -ENOTSUP)) {
+		other = pep768_enter(g->pid, &io, &second);
+		if (!other) {
+			entry->way = GPU_BY_PYTHON;
+			r = second;
+		} else if (*second.why) {
+			snprintf(entry->why, sizeof(entry->why), "%s, and %.90s", r.why, second.why);
+		}
+		/* The last two: it may go well later. */
+		err = !other || other == -ESRCH || other == -EAGAIN || other == -ETIMEDOUT ? other : err;
+	}
 	entry->n_stops = r.n_stops;
 	entry->stopped_ns = r.stopped_ns;
 	entry->longest_ns = r.longest_ns;
-	memcpy(entry->why, r.why, sizeof(entry->why));
 	g->memfd = r.memfd;
 	return err;
 }

@@ -11,10 +11,16 @@
 #include <sys/types.h>
 
 struct gpu;
-struct gpu_entry {		/* what it cost to come in, and why it failed */
-	uint32_t n_stops;	/* 0: the library was there, and waited */
+enum gpu_way {
+	GPU_BY_DOOR,	/* the library was there, and waited */
+	GPU_BY_PTRACE,
+	GPU_BY_PYTHON,	/* PEP 768: its main thread ran a script of ours; `why` says what stood against the other way */
+};
+struct gpu_entry {		/* how it went, what it cost to come in, and why it failed */
+	enum gpu_way way;
+	uint32_t n_stops;
 	uint64_t stopped_ns, longest_ns;	/* as in inject_result */
-	char why[160];
+	char why[256];
 };
 struct gpu_attach_opts {
 	const char *library;	/* NULL: the usual places */

@@ -121,6 +121,13 @@ static int read_state(pid_t pid, pid_t tid, struct thread_state *ret)
 	return 0;
 }
 
+bool inject_has_seccomp(pid_t pid)
+{
+	struct thread_state s;
+
+	return read_state(pid, pid, &s) || s.seccomp;
+}
+
 /* May the thread, which is stopped, be sent? 0; -EAGAIN: not now; -EPERM: its filters forbid it. */
 static int may_be_sent(pid_t pid, pid_t tid, struct inject_visit *v)
 {
@@ -425,7 +432,7 @@ static int fill_library(pid_t pid, int fd, int library)
 	return err;
 }
 
-static int open_library(const char *path)
+int inject_open_library(const char *path)
 {
 	static const char *const places[] = { "libtokenlag.so", "../lib/tokenlag/libtokenlag.so" };
 	char self[4096], full[4200];
@@ -519,7 +526,7 @@ static void explain(struct inject_result *r, pid_t pid, int err)
 
 int inject_check(pid_t pid, const char *path, char why[160])
 {
-	int library = open_library(path), err;
+	int library = inject_open_library(path), err;
 	struct thread_state s;
 	struct inject_target t;
 
@@ -528,7 +535,7 @@ int inject_check(pid_t pid, const char *path, char why[160])
 		snprintf(why, 160, "libtokenlag.so: %s", strerror(-library));
 		return library;
 	}
-	err = inject_target__open(pid, library, &t, why);
+	err = inject_target__open(pid, library, INJECT_BY_PTRACE, &t, why);
 	if (!err)
 		inject_target__close(&t);
 	if (!err && !read_state(pid, pid, &s) && s.seccomp)
@@ -543,12 +550,12 @@ int inject(pid_t pid, const struct inject_opts *opts, struct inject_result *ret)
 	int library, err;
 
 	*ret = (struct inject_result){ .memfd = -1 };
-	library = open_library(opts->library);
+	library = inject_open_library(opts->library);
 	if (library < 0) {
 		snprintf(ret->why, sizeof(ret->why), "libtokenlag.so: %s", strerror(-library));
 		return library;
 	}
-	err = inject_target__open(pid, library, &t, ret->why);
+	err = inject_target__open(pid, library, INJECT_BY_PTRACE, &t, ret->why);
 	if (!err) {
 		bool busy = true;
 

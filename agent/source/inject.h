@@ -28,8 +28,8 @@ struct inject_result {
 	char why[160];		/* one sentence, if it failed */
 };
 
-/* Returns 0 or -errno, with *ret filled in both cases. -ENOTSUP, -EPERM, -EBUSY, -EAGAIN: refused, and nothing
- * was done to the target. */
+/* Returns 0 or -errno, with *ret filled in both cases. -ENOTSUP, -EPERM, -EBUSY, -EAGAIN with n_stops 0:
+ * refused, and nothing was done to the target. */
 int inject(pid_t pid, const struct inject_opts *opts, struct inject_result *ret);
 
 /* Would it be refused? Looks only. 0, or -errno; `why` gets one sentence if it is, or may be. */

@@ -21,9 +21,12 @@ struct inject_target {		/* addresses are the target's */
 	uint64_t start;		/* tokenlag_start of a copy that is there already, 0: none */
 	uint32_t n_libraries;	/* copies of ours, this one's or others */
 };
+enum inject_way { INJECT_BY_PTRACE, INJECT_BY_SCRIPT };	/* a script needs neither a tracer nor room for code */
 /* Looks at everything before anything is touched; `why` gets the reason of a refusal. library: fd of ours. */
-int inject_target__open(pid_t pid, int library, struct inject_target *ret, char why[160]);
+int inject_target__open(pid_t pid, int library, enum inject_way way, struct inject_target *ret, char why[160]);
 void inject_target__close(struct inject_target *t);
+int inject_open_library(const char *path);	/* NULL: the usual places. A descriptor, or -errno */
+bool inject_has_seccomp(pid_t pid);		/* or nothing is known of it */
 
 /* ---- of the processor ---- */
 

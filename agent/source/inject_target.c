@@ -51,7 +51,7 @@ static long status_of(pid_t pid, const char *key)
 	return value;
 }
 
-static int check_status(pid_t pid, char why[160])
+static int check_status(pid_t pid, enum inject_way way, char why[160])
 {
 	long tracer = status_of(pid, "TracerPid"), seccomp = status_of(pid, "Seccomp"), yama = 0;
 	FILE *f = fopen("/proc/sys/kernel/yama/ptrace_scope", "re");
@@ -65,7 +65,7 @@ static int check_status(pid_t pid, char why[160])
 		return refuse(why, -ESRCH, "no process %d", pid);
 	if (yama >= 3)
 		return refuse(why, -EPERM, "this kernel forbids tracing (kernel.yama.ptrace_scope is 3)");
-	if (tracer)
+	if (tracer && way == INJECT_BY_PTRACE)
 		return refuse(why, -EBUSY, "process %d is traced by process %ld", pid, tracer);
 	if (seccomp == SECCOMP_MODE_STRICT)
 		return refuse(why, -EPERM, "process %d runs under strict seccomp", pid);
@@ -88,7 +88,7 @@ static bool wants_musl(int exe)
 	return strstr(name, "/ld-musl") != NULL;
 }
 
-static int check_exe(pid_t pid, char why[160])
+static int check_exe(pid_t pid, enum inject_way way, char why[160])
 {
 	Elf64_Ehdr h;
 	char path[64];
@@ -109,7 +109,7 @@ static int check_exe(pid_t pid, char why[160])
 		return refuse(why, -ENOTSUP, "process %d is a program for another kind of processor", pid);
 	if (musl)
 		return refuse(why, -ENOTSUP, "process %d uses musl: libraries for glibc do not load there", pid);
-	if (!inject_arch__supported())
+	if (way == INJECT_BY_PTRACE && !inject_arch__supported())
 		return refuse(why, -ENOTSUP, "this processor does not save its registers by XSAVE");
 	return 0;
 }
@@ -266,15 +266,15 @@ static int await_end(const struct inject_target *t, char why[160])
 	return refuse(why, -EBUSY, "a thread of process %d has not come back from an earlier visit", t->pid);
 }
 
-int inject_target__open(pid_t pid, int library, struct inject_target *ret, char why[160])
+int inject_target__open(pid_t pid, int library, enum inject_way way, struct inject_target *ret, char why[160])
 {
 	struct inject_target t = { .pid = pid, .mem = -1 };
 	struct look look = { &t, library, why, false, false, false };
 	char path[64];
-	int err = check_status(pid, why);
+	int err = check_status(pid, way, why);
 
 	if (!err)
-		err = check_exe(pid, why);
+		err = check_exe(pid, way, why);
 	if (!err)
 		err = check_env(pid, why);
 	if (err)
@@ -295,7 +295,7 @@ int inject_target__open(pid_t pid, int library, struct inject_target *ret, char 
 		err = refuse(why, -ENOTSUP, "process %d is linked statically: no library can be loaded", pid);
 	else if (!err && (!t.dlopen || !t.dlsym || !t.errno_location))
 		err = refuse(why, -ENOTSUP, "no dlopen in the libc of process %d", pid);
-	else if (!err && !t.cave)
+	else if (!err && way == INJECT_BY_PTRACE && !t.cave)
 		err = refuse(why, -ENOTSUP, "no room for code behind that of the libc of process %d", pid);
 	if (!err && t.left_behind)
 		err = await_end(&t, why);

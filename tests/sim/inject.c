@@ -91,7 +91,8 @@ int main(int argc, char **argv)
 		left += !err;
 	}
 	printf("cycles=%d left=%d err=%d why=%s\n", n, left, err, err ? entry.why[0] ? entry.why : strerror(-err) : "");
-	printf("stops=%u stopped_us=%lu most_us=%lu\n", entry.n_stops, n ? total_ns / n / 1000 : 0, longest_ns / 1000);
+	printf("stops=%u stopped_us=%lu most_us=%lu way=%d against=%s\n", entry.n_stops, n ? total_ns / n / 1000 : 0,
+	       longest_ns / 1000, entry.way, err ? "" : entry.why);
 	printf("spans=%lu launches=%lu names=%lu clocks=%lu healths=%lu simulated=%lu other=%lu\n", s.spans, s.launches,
 	       s.names, s.clocks, s.healths, s.simulated, s.other);
 	return err ? 1 : 0;
