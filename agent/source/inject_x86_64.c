@@ -188,6 +188,7 @@ bool inject_arch__harmless(const struct inject_call *c)
 	case SYS_select: case SYS_pselect6: case SYS_nanosleep: case SYS_clock_nanosleep: case SYS_accept:
 	case SYS_accept4: case SYS_recvfrom: case SYS_recvmsg: case SYS_sendto: case SYS_sendmsg: case SYS_write:
 	case SYS_sched_yield:
+	case SYS_restart_syscall:	/* of poll, nanosleep or a futex with a time limit, after a stop */
 		return true;
 	case SYS_futex:		/* a condition, a semaphore, a thread's end; locks, malloc's too, use FUTEX_WAIT, in
 				 * one process only and for as long as it takes */

@@ -127,6 +127,7 @@ int main(int argc, char **argv)
 	double x = 0.5;
 
 	bool waits = strcmp(mode, "writes") && strcmp(mode, "computes");
+	bool sleeps = !strcmp(mode, "sleeps");
 
 	if (!strcmp(mode, "sandboxed"))
 		sandbox(-1);
@@ -146,7 +147,7 @@ int main(int argc, char **argv)
 		for (int k = 0; k < 20000; k++)
 			x = 3.9 * x * (1 - x) + 1e-9 * sqrt(x);
 		if (waits) {
-			if (nanosleep(&(struct timespec){ 0, 10000000 }, NULL))
+			if (nanosleep(&(struct timespec){ sleeps && i ? 5 : 0, 10000000 }, NULL))
 				bad++;
 		} else {
 			while (!ended && now_ns() < until) {
