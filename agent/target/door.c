@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -60,12 +61,22 @@ static void *keep(void *ctx)
 	return NULL;
 }
 
+/* Beyond the limit for files the kernel would end the process: memfds count. */
+static bool may_be_so_large(uint64_t bytes)
+{
+	struct rlimit limit;
+
+	return !getrlimit(RLIMIT_FSIZE, &limit) && (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= bytes);
+}
+
 int door__open(int (*open)(int memfd))
 {
 	char name[32];
 
 	if (door.shared)
 		return -EALREADY;
+	if (!may_be_so_large(DATA_OFFSET + DATA_BYTES))
+		return -EFBIG;
 	/* Children have it, too, and nobody who would answer: it is of the process of this number. */
 	snprintf(name, sizeof(name), TL_DOOR_NAME "%d", getpid());
 	door = (struct door){ .open = open };
