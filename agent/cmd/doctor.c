@@ -315,18 +315,20 @@ static int ask_host(struct doctor *d)
 static int examine(struct doctor *d)
 {
 	int err = doctor_kernel(&d->kernel);
+	bool allowed;
 
 	if (!err)
 		err = doctor_user(&d->user);
+	allowed = !err && !doctor_blocker(&d->user) && !doctor_blocker(&d->kernel);
 	if (!err && d->pid)
-		err = doctor_gpu(d->pid, &d->gpu);
+		err = doctor_gpu(d->pid, allowed, &d->gpu);
 	if (!err && d->pid)
 		err = ask_target(d);
 	else if (!err)
 		err = ask_host(d);
 	if (err)
 		return err;
-	if (doctor_blocker(&d->user) || doctor_blocker(&d->kernel))
+	if (!allowed)
 		d->t0 = d->t1 = false;
 	if (!d->t0)
 		judge_none(d);

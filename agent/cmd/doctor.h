@@ -61,8 +61,8 @@ __attribute__((format(printf, 4, 5))) int check_add(struct check_list *list, con
 /* This kernel and this user: each appends its lines. -ENOMEM. */
 int doctor_kernel(struct check_list *kernel);
 int doctor_user(struct check_list *user);
-/* A process and its children: what of their GPU work can be seen. -errno. */
-int doctor_gpu(pid_t pid, struct check_list *gpu);
+/* A process and its children: what of their GPU work can be seen, if capture is allowed at all. -errno. */
+int doctor_gpu(pid_t pid, bool allowed, struct check_list *gpu);
 /* The first thing that makes capture impossible here: its text, NULL if nothing does. */
 const char *doctor_blocker(const struct check_list *list);
 

@@ -17,17 +17,21 @@
 
 enum { MAX_SHOWN = 16, NVML_WAIT_MS = 3000, NVML_LOOK_MS = 20 };
 
-static int check_one(struct check_list *gpu, pid_t pid)
+static int check_one(struct check_list *gpu, pid_t pid, bool allowed)
 {
+	const char *simulated = gpu_is_simulated(pid) ? "SIMULATED: " : "";
 	char why[160], why_script[96], cupti[96];
-	int err = gpu_can_probe(pid) ?
-		check_add(gpu, "launches", CHECK_OK,
-			  "pid %d: libcuda is mapped: launches, waits and copies can be probed", pid) :
-		check_add(gpu, "launches", CHECK_WARN,
-			  "pid %d: its libcuda cannot be read, or has none of the functions that are "
-			  "probed: launches are not seen", pid),
-	    refused;
+	int err, refused;
 
+	if (!allowed)
+		return check_add(gpu, "launches", CHECK_WARN,
+				 "%spid %d uses CUDA: nothing of it is seen without a capture, see above", simulated, pid);
+	err = gpu_can_probe(pid) ?
+		check_add(gpu, "launches", CHECK_OK,
+			  "%spid %d: libcuda is mapped: launches, waits and copies can be probed", simulated, pid) :
+		check_add(gpu, "launches", CHECK_WARN,
+			  "%spid %d: its libcuda cannot be read, or has none of the functions that are "
+			  "probed: launches are not seen", simulated, pid);
 	if (err || gpu_mapped_cupti(pid, cupti, sizeof(cupti)))
 		return err;
 	if (gpu_door_is_there(pid))
@@ -96,7 +100,7 @@ static int check_nvml(struct check_list *gpu)
 	return err;
 }
 
-int doctor_gpu(pid_t pid, struct check_list *gpu)
+int doctor_gpu(pid_t pid, bool allowed, struct check_list *gpu)
 {
 	uint32_t *pids = NULL;
 	int n = gpu_descendants(pid, &pids), err = 0;
@@ -107,8 +111,8 @@ int doctor_gpu(pid_t pid, struct check_list *gpu)
 		pid_t at = i < 0 ? pid : (pid_t)pids[i];
 
 		if (gpu_maps_cuda(at) > 0)
-			err = check_one(gpu, at);
+			err = check_one(gpu, at, allowed);
 	}
 	free(pids);
-	return err || !gpu->n ? err : check_nvml(gpu);
+	return err || !gpu->n || !allowed ? err : check_nvml(gpu);
 }

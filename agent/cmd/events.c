@@ -38,8 +38,6 @@ static bool add_kind(struct events_opts *o, const char *name)
 	const struct event_kind *k = event_kind_by_name(name);
 	uint64_t number;
 
-	if (o->n_kinds == MAX_KINDS)
-		return false;
 	if (k)
 		o->kinds[o->n_kinds++] = k->kind;
 	else if (!str_parse_u64(name, &number) && number <= UINT16_MAX)
@@ -49,13 +47,26 @@ static bool add_kind(struct events_opts *o, const char *name)
 	return true;
 }
 
+static const char *all_kinds(char *buf, size_t size)
+{
+	size_t at = 0;
+
+	for (uint32_t i = 0; i <= UINT16_MAX && at < size; i++)
+		if (event_kind(i))
+			at += snprintf(buf + at, size - at, " %s", event_kind(i)->name);
+	return buf;
+}
+
 static void parse_kinds(struct events_opts *o, char *list, struct argp_state *state)
 {
-	char *save, *name;
+	char *save, *name, known[2048];
 
-	for (name = strtok_r(list, ",", &save); name; name = strtok_r(NULL, ",", &save))
+	for (name = strtok_r(list, ",", &save); name; name = strtok_r(NULL, ",", &save)) {
+		if (o->n_kinds == MAX_KINDS)
+			argp_error(state, "more than %d kinds", MAX_KINDS);
 		if (!add_kind(o, name))
-			argp_error(state, "unknown kind '%s'", name);
+			argp_failure(state, 2, 0, "unknown kind '%s'; known are%s", name, all_kinds(known, sizeof(known)));
+	}
 }
 
 static uint64_t parse_ms(const char *arg, struct argp_state *state)

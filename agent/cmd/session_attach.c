@@ -223,7 +223,8 @@ static int say_target(struct session *s, const struct discovery *d, struct joini
 	ev->server = f->server;
 	ev->max_step_tokens = recognise_max_step_tokens(&f->facts);
 	ev->max_seqs = recognise_max_seqs(&f->facts);
-	log_info("attached to pid %u (%s %s)", f->facts.pid, engine_kind_name(f->id.engine), f->id.role);
+	log_info("attached to pid %u (%s%s%s)", f->facts.pid, engine_kind_name(f->id.engine), *f->id.role ? " " : "",
+		 f->id.role);
 	t->said = *ev;
 	err = pipeline__feed(s->pipe, &ev->hdr);
 	if (!err && s->proxies)
@@ -427,7 +428,8 @@ static int add_pid(struct session *s, pid_t pid)
 	if (err)
 		return err;
 	if (f.id.engine == TL_ENGINE_UNKNOWN)
-		log_warn("pid %d (%s) is no engine that tokenlag knows: only HTTP on its sockets is seen",
+		log_warn("pid %d (%s) is no engine that tokenlag knows: HTTP on its sockets is seen, and "
+			 "its GPU work if it does any; steps are what that work shows of them",
 			 pid, f.facts.comm);
 	else
 		err = discover_servers(s, &d);

@@ -323,7 +323,8 @@ static void part(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, in
 		log_warn("pid %u: %s %s", tgid,
 			 p->leaving ? "when left:" : "no GPU records:", gpu__why(p->gpu));
 	} else if (state != TL_RING_LEFT) {
-		log_warn("pid %u: its library has not left within 2 s", tgid);
+		log_warn("pid %u: its library has not left within 2 s: it leaves by itself, without "
+			 "effect on the process, and another agent can enter then", tgid);
 	} else if (*gpu__why(p->gpu)) {
 		log_info("pid %u: %s", tgid, gpu__why(p->gpu));
 	} else if (!p->leaving) {

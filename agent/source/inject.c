@@ -518,7 +518,7 @@ static void explain(struct inject_result *r, pid_t pid, int err)
 	else if (err == -ETIMEDOUT)
 		what = "has not finished loading the library in 2 s";
 	else if (err == -EBUSY)
-		what = "has the library at work already";
+		what = "has the library at work for another agent; if that has ended, try again in 2 s";
 	else if (err == -ESRCH)
 		what = "has ended";
 	snprintf(r->why, sizeof(r->why), "process %d %s", pid, what);

@@ -196,7 +196,7 @@ static void explain(struct visit *v, int err)
 	else if (err == -ELIBACC)
 		what = "does not load the library";
 	else if (err == -EBUSY)
-		what = "has the library at work already";
+		what = "has the library at work for another agent; if that has ended, try again in 2 s";
 	else if (err == -ETIMEDOUT)
 		what = "has not finished loading the library in 2 s";
 	else if (err == -EPIPE)
