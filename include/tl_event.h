@@ -136,6 +136,7 @@ enum tl_engine_kind {		/* append only */
 	TL_ENGINE_TGI = 5,
 	TL_ENGINE_TRTLLM = 6,
 };
+enum tl_engine_flag { TL_ENGINE_PRIORITY = 1 };	/* in tl_hdr.flags: it serves by priority, not in order of arrival */
 struct tl_engine {
 	struct tl_hdr hdr;	/* tgid: the process */
 	__u64 start_ns;		/* when the process started */

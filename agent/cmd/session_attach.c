@@ -204,6 +204,7 @@ static int say_target(struct session *s, const struct discovery *d, struct joini
 	const struct found *f = j->found;
 	struct target *t = map__get(s->targets, f->facts.pid);
 	struct tl_engine *ev = &j->ev;
+	struct vllm_options options;
 	int err = s->gpu ? session_gpu__add(s->gpu, f->facts.pid, f->server) : 0;
 
 	if (err)
@@ -221,6 +222,8 @@ static int say_target(struct session *s, const struct discovery *d, struct joini
 	ev->hdr.ts_ns = monotonic_ns();
 	s->n_engines++;
 	ev->server = f->server;
+	recognise_vllm_options(&f->facts, &options);
+	ev->hdr.flags |= f->id.engine == TL_ENGINE_VLLM && options.by_priority ? TL_ENGINE_PRIORITY : 0;
 	ev->max_step_tokens = recognise_max_step_tokens(&f->facts);
 	ev->max_seqs = recognise_max_seqs(&f->facts);
 	log_info("attached to pid %u (%s%s%s)", f->facts.pid, engine_kind_name(f->id.engine), *f->id.role ? " " : "",

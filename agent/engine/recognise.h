@@ -74,6 +74,7 @@ uint32_t recognise_max_seqs(const struct proc_facts *f);
 struct vllm_options {
 	bool no_stats;		/* its engines say nothing of their schedulers */
 	bool headless;		/* engines only: their API server is on another host */
+	bool by_priority;	/* not in order of arrival */
 	bool config_file;	/* there are options that are not seen here */
 	uint32_t api_servers;	/* processes, 0: not said */
 	uint32_t engines, engines_here;	/* of data parallelism: in all, and on this host. 0: not said */

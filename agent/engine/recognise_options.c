@@ -86,7 +86,10 @@ uint32_t recognise_max_seqs(const struct proc_facts *f)
 
 void recognise_vllm_options(const struct proc_facts *f, struct vllm_options *ret)
 {
+	const char *policy = option(f, "--scheduling-policy", NULL);
+
 	*ret = (struct vllm_options){
+		.by_priority = policy && !strcmp(policy, "priority"),
 		.no_stats = flag(f, "--disable-log-stats", "--no-disable-log-stats"),
 		.headless = flag(f, "--headless", "--no-headless"),
 		.config_file = option(f, "--config", NULL) != NULL,

@@ -89,6 +89,7 @@ static void learn_of_server(struct vllm *v)
 			g->coordinated |= p->is_coordinator;
 			if (p->max_step_tokens)
 				g->sched.budget = p->max_step_tokens;
+			g->sched.by_priority |= p->by_priority;
 		}
 		g->several = n > 1 || g->n_clients > 1;
 	}
@@ -123,7 +124,8 @@ int vllm__add_process(struct vllm *v, struct tl_engine *e)
 				 .is_api = !strncmp(e->role, "api", 3),
 				 .is_front = !strncmp(e->role, "api", 3) || !strcmp(e->role, "front"),
 				 .is_coordinator = !strcmp(e->role, "coordinator"),
-				 .max_step_tokens = e->max_step_tokens };
+				 .max_step_tokens = e->max_step_tokens,
+				 .by_priority = e->hdr.flags & TL_ENGINE_PRIORITY };
 	if (engine >= 0 || strncmp(e->role, "engine-core", 11)) {
 		learn_of_server(v);
 		return 0;
@@ -256,6 +258,8 @@ static void on_add(struct vllm *v, struct vengine *g, const struct vllm_add *a)
 	q->prompt = a->n_prompt;
 	q->max_out = a->max_tokens >= 0 || a->flags ? a->max_tokens : VLLM_DEFAULT_MAX_TOKENS;
 	q->arrived_ns = v->now_ns;
+	q->asked_ns = a->arrival_ns;
+	q->priority = a->priority;
 	ev.slot = q->slot;
 	vllm_emit(v, &ev.hdr);
 	vllm_ids_link(v, q, req);

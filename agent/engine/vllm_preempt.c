@@ -21,20 +21,39 @@ static int push_front(struct vslots *v, uint32_t slot)
 	return 0;
 }
 
+/* The one that loses its place next, of the running ones; SIZE_MAX: none. */
+static size_t find_last(const struct vsched *s, const struct vseq *seqs, bool all)
+{
+	const struct vseq *last = NULL;
+	size_t at = SIZE_MAX;
+
+	for (size_t i = s->running.n; i-- > 0 && (!last || s->by_priority);) {
+		const struct vseq *q = &seqs[s->running.v[i]];
+
+		if (q->state == VSEQ_OVER || q->abort_ns || (!vsched_is_async(s) && q->row && !all))
+			continue;
+		if (!last || vseq_goes_before(last, q)) {
+			last = q;
+			at = i;
+		}
+	}
+	return at;
+}
+
 /* Moves the last of the running, `n` of them, to the head of the waiting ones; `all` of them, too, that have output in
  * this very step. So many of them do not wait behind it: n_back. */
 static int preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n, uint64_t n_back, bool all)
 {
-	bool sync = !vsched_is_async(s);
 	int err = 0;
 
-	for (size_t i = s->running.n; i-- > 0 && n && !err;) {
-		struct vseq *q = &seqs[s->running.v[i]];
+	for (; n && !err; n--) {
+		size_t at = find_last(s, seqs, all);
+		struct vseq *q;
 
-		if (q->state == VSEQ_OVER || q->abort_ns || (sync && q->row && !all))
-			continue;
-		n--;
-		vslots_erase(&s->running, i);
+		if (at == SIZE_MAX)
+			break;
+		q = &seqs[s->running.v[at]];
+		vslots_erase(&s->running, at);
 		if (s->preempted.n >= in->waiting + n_back) {	/* it does not wait either: its end was not seen */
 			q->given_up = true;
 			err = vslots_push(&s->over, q->slot);

@@ -26,6 +26,7 @@ struct vprocess {
 	uint32_t scope;		/* of the ids of its requests, see below */
 	bool is_api, is_front, is_coordinator;
 	uint32_t max_step_tokens;	/* as its command line says, 0: it does not */
+	bool by_priority;	/* as it says, too */
 };
 
 enum { VLLM_MAX_SOCKETS = 4096, VLLM_MAX_FOUND = 16 };

@@ -11,7 +11,6 @@ enum {
 	MAX_VOTES = 8,		/* evidence for one mode that is remembered against the other */
 	LIKELY_BUDGET = 2048,	/* tokens per step, if nothing tells: no default is smaller */
 	ARRIVAL_RACE_NS = 5000000,
-	ON_THE_WAY_NS = 20000000,	/* a request may take so long from the socket to the scheduler */
 };
 
 int vslots_push(struct vslots *v, uint32_t slot)
@@ -298,13 +297,14 @@ static int take_on(struct vsched *s, struct vseq *seqs, const struct vsched_in *
 		   enum vseq_state state)
 {
 	enum { WITH_OUTPUT, SILENT, ANY };
+	uint64_t until_ns = state == VSEQ_WAITING ? vsched_find_in_time(s, seqs, in, n) : 0;
 
-	for (int pass = WITH_OUTPUT; pass <= ANY; pass++) {
+	for (int pass = until_ns ? ANY : WITH_OUTPUT; pass <= ANY; pass++) {
 		for (size_t i = 0; i < s->waiting.n && n;) {
 			const struct vseq *q = &seqs[s->waiting.v[i]];
 			int err;
 
-			if (q->state != state || q->arrived_ns > in->end_ns || (pass == WITH_OUTPUT && !q->row) ||
+			if (q->state != state || q->arrived_ns > (until_ns ? until_ns : in->end_ns) || (pass == WITH_OUTPUT && !q->row) ||
 			    (pass == SILENT && would_show(s, seqs, q))) {
 				i++;
 				continue;
@@ -384,7 +384,7 @@ static uint64_t count_waiting(const struct vsched *s, const struct vseq *seqs, u
 static void pass_strangers(struct vsched *s, const struct vseq *seqs, const struct vsched_in *in, uint64_t *n_new,
 			   uint64_t *n_again)
 {
-	uint64_t surely_ns = in->begin_ns > ON_THE_WAY_NS ? in->begin_ns - ON_THE_WAY_NS : 0;
+	uint64_t surely_ns = in->begin_ns > VSCHED_ON_THE_WAY_NS ? in->begin_ns - VSCHED_ON_THE_WAY_NS : 0;
 	uint64_t known, there = in->waiting + *n_new + *n_again, preempted = 0, n;
 
 	if (!in->has_queues)
@@ -419,6 +419,7 @@ static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
 		uint64_t n_again)
 {
 	int64_t n_aborted, more;
+	size_t n_running;
 	int err = drop_aborted(s, &s->running, seqs, in->begin_ns);
 
 	if (!err)
@@ -435,6 +436,8 @@ static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
 		n_again = n_again < most ? n_again : most;
 		n_new = n_new < most - n_again ? n_new : most - n_again;
 	}
+	vsched_sort(s, &s->waiting, 0, seqs);
+	n_running = s->running.n;
 	pass_strangers(s, seqs, in, &n_new, &n_again);
 	if (!err && n_again)
 		err = take_on(s, seqs, in, n_again, VSEQ_PREEMPTED);
@@ -442,6 +445,7 @@ static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
 		err = take_on(s, seqs, in, n_new, VSEQ_WAITING);
 	if (!err && !vsched_is_async(s))
 		err = take_on_those_with_rows(s, seqs);
+	vsched_sort(s, &s->running, n_running, seqs);
 	more = (int64_t)in->running - count_running(s, seqs, in, &n_aborted);
 	if (!err && in->has_queues && more < 0 && !n_new && !n_again)
 		err = vsched_preempt(s, seqs, in, -more);

@@ -14,7 +14,7 @@
  *
  *  - running requests are served first, in the order in which they came to run; a decoding one takes one
  *    token, one in prefill takes min(rest of its prompt, what is left of the step's budget);
- *  - then waiting ones in order of arrival, the same way. How many were taken on, with how many prompt
+ *  - then waiting ones in order of arrival (or of priority, if it is told to), the same way. How many were taken on, with how many prompt
  *    tokens and how many of them cached, is in prefix_cache_stats; without it, the number running tells;
  *  - if the KV cache is full, the last of the running lose their place: fewer run than we thought. They go
  *    to the head of the waiting ones and compute all again. No step both preempts and takes on, but where
@@ -49,6 +49,7 @@ struct vseq {
 	bool guess;		/* something of its prefill was not seen */
 	bool in_flight;		/* has ended, but one more step has it */
 	bool given_up;		/* nobody else counts it any more: its end was not seen */
+	int32_t priority;	/* less goes first, where the scheduler minds */
 	int32_t max_out;	/* output tokens that it may have, -1: unknown */
 	int64_t prompt;		/* tokens; -1: unknown */
 	int64_t cached;		/* of these from the cache, -1: unknown yet */
@@ -62,6 +63,7 @@ struct vseq {
 	uint64_t n_out;		/* output tokens so far */
 	uint32_t row;		/* index + 1 of its row in the step at hand, 0: none */
 	uint64_t arrived_ns;
+	uint64_t asked_ns;	/* by the clock of its API server, which decides among equal priorities */
 	uint64_t preempted_ns;
 	uint64_t ended_ns;
 	uint64_t spoke_ns;	/* end of the last step that it gave output in */
@@ -82,6 +84,7 @@ struct vsched_in {
 	bool cut;		/* rows or counters may be missing */
 	bool has_prefix;	/* the counters below are known */
 	uint64_t new_requests, new_hits;
+	uint64_t new_prompts;	/* tokens of their prompts, cached ones included; 0: not said */
 	uint64_t again_requests, again_hits;	/* resumed after preemption */
 	bool has_queues;
 	uint64_t running, waiting;	/* behind this step */
@@ -107,6 +110,7 @@ struct vslots {
 };
 
 struct vsched {
+	bool by_priority;	/* who waits is served in that order, the last in it loses its place first */
 	uint32_t budget;	/* tokens per step as told, 0: not told ... */
 	uint64_t least_budget, most_budget;	/* ... then what prompts that took several steps leave open, 0: all */
 	struct vslots running, waiting;	/* in the scheduler's order */
@@ -142,7 +146,8 @@ void vsched__lost(struct vsched *s);	/* messages were not seen: what was planned
 bool vsched__was_idle(const struct vsched *s, const struct vseq *seqs, uint64_t ns, uint64_t *ret_first_ns);
 void vsched__free(struct vsched *s);
 
-/* Between vllm_sched.c, vllm_preempt.c and vllm_settle.c. */
+/* Between vllm_sched.c, vllm_preempt.c, vllm_priority.c and vllm_settle.c. */
+enum { VSCHED_ON_THE_WAY_NS = 20000000 };	/* a request may take so long from the socket to the scheduler */
 int vslots_push(struct vslots *v, uint32_t slot);
 void vslots_erase(struct vslots *v, size_t at);
 static inline bool vsched_is_async(const struct vsched *s)
@@ -152,6 +157,12 @@ static inline bool vsched_is_async(const struct vsched *s)
 int64_t vseq_all(const struct vseq *q);	/* tokens of its prefill, cached ones included; -1: unknown */
 int64_t vseq_rest(const struct vseq *q);	/* ... of these to come */
 void vsched_take_on(struct vseq *q);
+bool vseq_goes_before(const struct vseq *a, const struct vseq *b);
+/* Puts those from `at` on in order, if the scheduler minds priorities. */
+void vsched_sort(const struct vsched *s, struct vslots *v, size_t at, const struct vseq *seqs);
+/* If it does, one that came late would go first: did it come in time? The sum of the prompts tells, and who has
+ * output. Until when those came of whom the first `n` are the ones, 0: not known. */
+uint64_t vsched_find_in_time(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in, uint64_t n);
 /* The last `n` of the running lose their place. */
 int vsched_preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n);
 /* Was the engine told that all do, if it takes on n_new and n_again in this step? They do. */

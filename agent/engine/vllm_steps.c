@@ -229,6 +229,7 @@ static struct vsched_in input_of(struct vllm *v, struct vengine *g, const struct
 		in.has_prefix = true;
 		in.new_requests = s->prefix.requests;
 		in.new_hits = s->prefix.hits;
+		in.new_prompts = s->prefix.queries;
 		in.again_requests = s->prefix.preempted_requests;
 		in.again_hits = s->prefix.preempted_hits;
 	}

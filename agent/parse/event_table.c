@@ -11,6 +11,7 @@ const struct event_name event_common_flags[] = {
 	{ TL_F_TRUNC, "TRUNC" }, { TL_F_GUESS, "GUESS" }, { TL_F_JOINED, "JOINED" }, { 0, NULL },
 };
 
+NAMES(engine_flags, { TL_ENGINE_PRIORITY, "PRIORITY" });
 NAMES(chunk_flags, { TL_CHUNK_ROLE, "ROLE" }, { TL_CHUNK_TEXT, "TEXT" },
       { TL_CHUNK_EMPTY, "EMPTY" }, { TL_CHUNK_REASONING, "REASONING" }, { TL_CHUNK_TOOL, "TOOL" },
       { TL_CHUNK_PROGRESS, "PROGRESS" }, { TL_CHUNK_USAGE, "USAGE" }, { TL_CHUNK_FINISH, "FINISH" },
@@ -431,7 +432,7 @@ const struct event_kind event_file_header = {
 static const struct event_kind kinds[] = {
 	PLAIN(TL_LOST, lost),
 	PLAIN(TL_HOST, host),
-	PLAIN(TL_ENGINE, engine),
+	KIND(TL_ENGINE, engine, engine_flags, NULL, sizeof(struct tl_engine)),
 	PLAIN(TL_PROC, proc),
 	PLAIN(TL_CONN, conn),
 	PLAIN(TL_REQ_BEGIN, req_begin),

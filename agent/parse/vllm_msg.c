@@ -338,6 +338,8 @@ static void end_ints(struct add_walk *w)
 {
 	if (!w->has_client && w->n_ints >= 2) {
 		w->add->client_index = to_s32(w->ints[w->n_ints >= 3 ? 0 : 1], -1);
+		if (w->n_ints >= 3)
+			w->add->priority = w->ints[2] < INT32_MIN ? INT32_MIN : w->ints[2] > INT32_MAX ? INT32_MAX : w->ints[2];
 		w->has_client = true;
 	}
 	w->n_ints = 0;

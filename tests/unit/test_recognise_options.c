@@ -35,6 +35,8 @@ static const struct options_case cases[] = {
 	{ "several of everything", { "--api-server-count", "4", "-dp", "8", "--data-parallel-size-local=2",
 				     "--config", "v.yaml" }, 0, 0,
 	  { .api_servers = 4, .engines = 8, .engines_here = 2, .config_file = true } },
+	{ "by priority", { "vllm", "serve", "m", "--scheduling-policy", "priority" }, 0, 0, { .by_priority = true } },
+	{ "not by priority", { "--scheduling-policy=priority", "--scheduling_policy=fcfs" }, 0, 0, { 0 } },
 	{ "engines only", { "--headless", "--data-parallel-size", "4", "-dpl", "4", "-asc", "0" }, 0, 0,
 	  { .headless = true, .engines = 4, .engines_here = 4 } },
 	{ "a name is no value of itself", { "_-max-num-seqs", "3", "__headless" }, 0, 0, { 0 } },
@@ -65,6 +67,7 @@ static void test_options__cases(void **state)
 		recognise_vllm_options(&f, &got);
 		assert_int_equal(got.no_stats, c->want.no_stats);
 		assert_int_equal(got.headless, c->want.headless);
+		assert_int_equal(got.by_priority, c->want.by_priority);
 		assert_int_equal(got.config_file, c->want.config_file);
 		assert_int_equal(got.api_servers, c->want.api_servers);
 		assert_int_equal(got.engines, c->want.engines);

@@ -59,6 +59,7 @@ static void check_add(const struct where *w, const uint8_t *p, size_t len, const
 	need(w, a.n_prompt == number_or(want, "prompt_tokens", -1), "prompt");
 	need(w, same_time(get(want, "arrival_time"), a.arrival_ns), "arrival");
 	need(w, a.client_index == number_or(want, "client_index", -1), "client");
+	need(w, a.priority == number_or(want, "priority", 0), "priority");
 	need(w, a.max_tokens == (max_tokens == 16 ? -1 : max_tokens), "max_tokens");
 	vllm_msg_names(a.id, &names);
 	need(w, !a.external.len || same_id(names.external, get(want, "external_id")), "name");

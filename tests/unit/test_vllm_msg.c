@@ -58,6 +58,8 @@ static void say_add(struct text *t, const struct vllm_add *a)
 		say(t, " max %d", a->max_tokens);
 	if (a->n)
 		say(t, " n %d", a->n);
+	if (a->priority)
+		say(t, " priority %d", a->priority);
 	say_flags(t, a->flags);
 }
 
@@ -90,7 +92,7 @@ static const struct row {
 	  "chatcmpl-1 prompt 17 at 1700000000250000000 client 3 max 300 n 2" },
 	{ "0.10 with a rank and a salt",
 	  "[\"chatcmpl-1\",#17,nil,nil,nil," PARAMS ",nil,2,1700000000.25,nil,\"chatcmp\",7,3,0,-5]",
-	  "chatcmpl-1 prompt 17 at 1700000000250000000 client 3 max 300 n 2" },
+	  "chatcmpl-1 prompt 17 at 1700000000250000000 client 3 max 300 n 2 priority -5" },
 	{ "0.10.2 with an adapter",
 	  "[\"chatcmpl-1\",#17,nil," PARAMS ",nil,2,1700000000.25,[\"lora\",1,\"/path\"],nil,nil,nil,3,0,0,"
 	  "{traceparent:\"00-1-2-00\"}]",
@@ -117,6 +119,13 @@ static const struct row {
 	  "[\"chatcmpl-1-0a1b2c3d\",#17,nil," PARAMS ",nil,1700000000.25,nil,nil,nil,nil,nil,3,0,0,nil,F,"
 	  "\"chatcmpl-1\",nil,{a:1},F,\"session\",nil,1,2,3,[1],1.5,{max_tokens:7}]",
 	  "chatcmpl-1-0a1b2c3d of chatcmpl-1 prompt 17 at 1700000000250000000 client 3 max 300 n 2" },
+	{ "0.32 with a priority",
+	  "[\"chatcmpl-1-0a1b2c3d\",#17,nil," PARAMS ",nil,1700000000.25,nil,nil,nil,nil,nil,3,0,4,nil,F,"
+	  "\"chatcmpl-1\",nil,{a:1},F,\"session\",nil]",
+	  "chatcmpl-1-0a1b2c3d of chatcmpl-1 prompt 17 at 1700000000250000000 client 3 max 300 n 2 priority 4" },
+	{ "a priority that is larger than any",
+	  "[\"a\",#17,nil,{max_tokens:5},nil,1700000000.25,nil,nil,nil,nil,nil,3,0,99999999999,nil,F,\"a\",nil,nil,F,nil,nil]",
+	  "a of a prompt 17 at 1700000000250000000 client 3 max 5 priority 2147483647" },
 	{ "a child",
 	  "[\"1_chatcmpl-1-0a1b2c3d\",#17,nil,{max_tokens:5},nil,1700000000.25,nil,nil,nil,nil,nil,0,0,0,nil,F,"
 	  "\"chatcmpl-1\",nil,nil,F,nil,nil]",

@@ -241,6 +241,68 @@ static void test_evict__not_for_one(void **state)
 	EXPECT(f, "0 1 2", "d0:1 d1:1 d2:1", .run = 3, .again = 1);
 }
 
+/* ---- by priority ---- */
+
+static void arrive_by(struct fixture *f, uint32_t slot, int64_t prompt, int priority)
+{
+	f->seqs[slot].priority = priority;
+	arrive(f, slot, prompt);
+	f->seqs[slot].asked_ns = f->seqs[slot].arrived_ns;
+}
+
+static void test_priority__who_goes_first(void **state)
+{
+	struct fixture *f = *state;
+
+	f->s.by_priority = true;
+	arrive_by(f, 0, 10, 0);
+	EXPECT(f, "0c0", "p0:10", .run = 1, .fresh = 1, .prompts = 10);
+	arrive_by(f, 1, 120, 5);
+	arrive_by(f, 2, 130, 1);
+	arrive_by(f, 3, 140, -1);
+	arrive_by(f, 4, 150, 1);
+	f->now_ns += 3 * STEP_NS;
+	f->last_ns = f->now_ns;
+	EXPECT(f, "0", "d0:1 p3:99", .run = 2, .wait = 3, .fresh = 1, .prompts = 140);
+	EXPECT(f, "0 3c0", "d0:1 p3:41 p2:58", .run = 3, .wait = 2, .fresh = 1, .prompts = 130);
+	EXPECT(f, "0 3 2c0", "d0:1 d3:1 p2:72 p4:26", .run = 4, .wait = 1, .fresh = 1, .prompts = 150);
+	EXPECT(f, "0 3 2", "d0:1 d3:1 d2:1 p4:97", .run = 4, .wait = 1);
+}
+
+/* The last in that order, not the last that came to run. */
+static void test_priority__who_loses_its_place(void **state)
+{
+	struct fixture *f = *state;
+
+	f->s.by_priority = true;
+	arrive_by(f, 0, 30, 7);
+	EXPECT(f, "0c0", "p0:30", .run = 1, .fresh = 1, .prompts = 30);
+	arrive_by(f, 1, 20, 1);
+	EXPECT(f, "0 1c0", "d0:1 p1:20", .run = 2, .fresh = 1, .prompts = 20);
+	EXPECT(f, "1", "d1:1 lost0", .run = 1, .wait = 1);
+	arrive_by(f, 2, 10, 1);
+	EXPECT(f, "1! 2c0", "d1:1 p2:10 over1", .run = 1, .wait = 1, .fresh = 1, .prompts = 10);
+	EXPECT(f, "2! 0", "d2:1 p0:32~ over2", .run = 1, .again = 1);
+}
+
+/* One that came a moment ago would go first, if it had been in time: the prompts say that another did, or its output. */
+static void test_priority__too_late(void **state)
+{
+	struct fixture *f = *state;
+
+	f->s.by_priority = true;
+	arrive_by(f, 0, 10, 0);
+	EXPECT(f, "0c0", "p0:10", .run = 1, .fresh = 1, .prompts = 10);
+	arrive_by(f, 1, 120, 5);
+	arrive_by(f, 2, 130, 1);
+	EXPECT(f, "0", "d0:1 p1:99", .run = 2, .wait = 1, .fresh = 1, .prompts = 120);
+	EXPECT(f, "0! 1c0", "d0:1 p1:21 p2:78 over0", .run = 2, .fresh = 1, .prompts = 130);
+	EXPECT(f, "1! 2c0", "d1:1 p2:52 over1", .run = 1);
+	arrive_by(f, 3, 20, 5);
+	arrive_by(f, 4, 20, 1);
+	EXPECT(f, "2 3c0", "d2:1 p3:20", .run = 2, .wait = 1, .fresh = 1, .prompts = 20);
+}
+
 /* With pipeline parallelism a running one is in every second step only. */
 static void test_sync__left_out_is_not_preempted(void **state)
 {
@@ -426,6 +488,7 @@ int main(void)
 		T(preempt__in_the_middle_of_a_prompt), T(preempt__two_come_back_at_once),
 		T(preempt__another_than_thought), T(evict__all_lose_their_place), T(evict__with_new_ones),
 		T(evict__tells_no_mode), T(evict__not_for_one), T(sync__left_out_is_not_preempted),
+		T(priority__who_goes_first), T(priority__who_loses_its_place), T(priority__too_late),
 		T(abort__during_a_step), T(abort__its_output_came_first), T(abort__of_one_that_waits),
 		T(abort__in_the_middle_of_a_prompt), T(abort__between_two_steps), T(abort__that_the_engine_is_slow_to_see),
 		T(abort__and_an_admission_that_is_not_counted),

@@ -44,6 +44,7 @@ static inline int teardown(void **state)
 struct says {
 	int run, wait;		/* run < 0: there are none */
 	int fresh, hits;	/* taken on, and their cached tokens */
+	int prompts;		/* and the sum of their prompts */
 	int again, again_hits;
 	int drafted;
 	bool cut;
@@ -151,7 +152,7 @@ static inline int message(struct fixture *f, uint64_t ns, const char *text, stru
 	struct vsched_out out = { .members = members, .max = MAX_MEMBERS };
 	struct vsched_in in = {
 		.rows = rows, .n_rows = parse_rows(text, rows), .cut = c.cut,
-		.has_prefix = c.run >= 0, .new_requests = c.fresh, .new_hits = c.hits,
+		.has_prefix = c.run >= 0, .new_requests = c.fresh, .new_hits = c.hits, .new_prompts = c.prompts,
 		.again_requests = c.again, .again_hits = c.again_hits,
 		.draft_tokens = c.drafted,
 		.has_queues = c.run >= 0, .running = c.run, .waiting = c.wait,
