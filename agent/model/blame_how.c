@@ -170,11 +170,10 @@ static void look_at_clock(struct looker *k, enum mechanism mech, uint32_t device
 
 static void look_at(struct looker *k, uint32_t step)
 {
-	const struct rec_step *st = &k->b->v.steps[step];
 	struct gpu_view g = gpu_of_step(k->b->clues, step);
 	const struct tl_gpu_step *s = g.n ? gpu_rank(k->b->clues, &g, 0) : NULL;
 	bool decodes = step_only_decodes(&k->b->v, step);
-	uint64_t ns = less(st->t1_ns, st->t0_ns), compute = decodes ? compute_of(k->b, &g) : 0;
+	uint64_t ns = step_ns(k->b->clues, step), compute = decodes ? compute_of(k->b, &g) : 0;
 	struct busy busy = { s ? least(s->busy_ns, ns) : 0, s && s->busy_ns ? ns : 0 };
 	struct lost l;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What evidence says of a span of time: its indices, and the lists that answers are. */
 #include "model/clues_priv.h"
+#include "model/gpu.h"
 
 #include <errno.h>
 #include <string.h>
@@ -115,6 +116,16 @@ const struct watched *clues_thread(const struct clues *c, uint32_t tgid, uint32_
 	(end) = *(i);									\
 } while (0)
 
+static bool does_launch(const struct clues *c, const struct tl_thread *t)
+{
+	const struct gpu_facts *f = c->v->gpu;
+
+	for (size_t i = 0; f && i < f->n_launchers; i++)
+		if (f->launchers[i].tgid == t->hdr.tgid && f->launchers[i].tid == t->hdr.tid)
+			return true;
+	return false;
+}
+
 static int threads_make(struct clues *c)
 {
 	const struct evidence *ev = c->ev;
@@ -131,6 +142,7 @@ static int threads_make(struct clues *c)
 		if (i + 1 < ev->threads.n && thread_key(t[1].hdr.tgid, t[1].hdr.tid) == key)
 			continue;	/* the last word counts */
 		w->t = t;
+		w->launches = does_launch(c, t);
 		w->server = t->server ? t->server : clues_server(c, t->hdr.tgid);
 		ROWS_OF(&ev->spans, key, &span, w->span0, w->span1);
 		ROWS_OF(&ev->codes, key, &code, w->code0, w->code1);
@@ -145,6 +157,8 @@ static int threads_make(struct clues *c)
 
 static uint64_t watched_threads(const struct clues *c, uint32_t engine)
 {
+	static const uint64_t of_cpu = BIT(MECH_THROTTLED) | BIT(MECH_RUN_QUEUE) | BIT(MECH_FEW_CPUS) |
+				       BIT(MECH_PAGE_FAULT) | BIT(MECH_STOPPED);
 	uint32_t tgid = clues_tgid(c, engine), server = clues_server(c, tgid);
 	uint64_t bits = 0;
 
@@ -153,14 +167,15 @@ static uint64_t watched_threads(const struct clues *c, uint32_t engine)
 
 		if (w->t->hdr.tgid != tgid && w->server != server)
 			continue;
+		if (w->launches)
+			bits |= of_cpu;
 		switch (w->t->role) {
 		case TL_ROLE_ENGINE:
 		case TL_ROLE_LAUNCH:
 			bits |= BIT(MECH_GC) | BIT(MECH_GIL) | BIT(MECH_GRAMMAR) | BIT(MECH_COMPILE);
 			/* fall through */
 		case TL_ROLE_COMPUTE:
-			bits |= BIT(MECH_THROTTLED) | BIT(MECH_RUN_QUEUE) | BIT(MECH_FEW_CPUS) |
-				BIT(MECH_PAGE_FAULT) | BIT(MECH_STOPPED);
+			bits |= of_cpu;
 			break;
 		case TL_ROLE_FRONT:
 			bits |= BIT(MECH_EVENT_LOOP) | BIT(MECH_TOKENIZER) | BIT(MECH_METRICS);

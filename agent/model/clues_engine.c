@@ -24,6 +24,12 @@ static uint64_t most(uint64_t a, uint64_t b)
 
 /* ---- spans ---- */
 
+static bool computes(const struct watched *w)
+{
+	return w->launches || w->t->role == TL_ROLE_ENGINE || w->t->role == TL_ROLE_LAUNCH ||
+	       w->t->role == TL_ROLE_COMPUTE;
+}
+
 /* Threads that an engine waits for in its own work are no lock holders. */
 static bool is_helper(const struct clues *c, uint32_t tgid, uint32_t tid)
 {
@@ -31,8 +37,7 @@ static bool is_helper(const struct clues *c, uint32_t tgid, uint32_t tid)
 
 	if (!w)
 		return false;
-	return w->t->role == TL_ROLE_ENGINE || w->t->role == TL_ROLE_LAUNCH || w->t->role == TL_ROLE_ZMQ ||
-	       w->t->role == TL_ROLE_COMPUTE || w->t->role == TL_ROLE_DETOKENIZER;
+	return computes(w) || w->t->role == TL_ROLE_ZMQ || w->t->role == TL_ROLE_DETOKENIZER;
 }
 
 /* The code of a thread that covers most of a span: index + 1; 0: not known. */
@@ -92,11 +97,6 @@ static bool slept_for_lock(const struct clues *c, const struct watched *w, const
 	return s->wait == TL_WAIT_FUTEX && w->t->role != TL_ROLE_COMPUTE && s->by_tid &&
 	       s->by_tgid == s->hdr.tgid && s->by_tid != s->hdr.tid && s->by_ns >= len - len / 2 &&
 	       !is_helper(c, s->by_tgid, s->by_tid);
-}
-
-static bool computes(const struct watched *w)
-{
-	return w->t->role == TL_ROLE_ENGINE || w->t->role == TL_ROLE_LAUNCH || w->t->role == TL_ROLE_COMPUTE;
 }
 
 /* Behind a thread of its own server. *ret: what is recorded of that; NULL: nothing. */

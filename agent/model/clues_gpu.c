@@ -55,11 +55,12 @@ bool step_only_decodes(const struct model_view *v, uint32_t step)
 	return st->n_members > 0;
 }
 
-static uint64_t step_ns(const struct clues *c, uint32_t step)
+/* Its share of its engine's time, as what is usual is learnt: a step that runs ahead begins before the last one ends. */
+uint64_t step_ns(const struct clues *c, uint32_t step)
 {
-	const struct rec_step *st = &c->v->steps[step];
+	struct step_span at = step_index__span(&c->ix, step);
 
-	return less(st->t1_ns, st->t0_ns);
+	return at.t1_ns - at.t0_ns;
 }
 
 struct collective collective_of(const struct clues *c, const struct gpu_view *g)
@@ -198,6 +199,7 @@ static bool may_use(const struct clues *c, uint32_t engine, const struct clock_r
 static struct device_state worst_device(const struct clues *c, uint32_t step, const struct gpu_view *g)
 {
 	const struct rec_step *st = &c->v->steps[step];
+	struct step_span at = step_index__span(&c->ix, step);
 	struct device_state worst = { 0 };
 	size_t n = g->n ? g->n : c->clock_refs.n;
 
@@ -209,7 +211,7 @@ static struct device_state worst_device(const struct clues *c, uint32_t step, co
 
 		if (!ref || (!s && !may_use(c, st->engine, ref)))
 			continue;
-		d = device_at(c, ref, st->t0_ns, st->t1_ns);
+		d = device_at(c, ref, at.t0_ns, at.t1_ns);
 		if (d.neighbour && is_own_process(c, st->engine, d.neighbour->by_tgid))
 			d.neighbour = NULL;
 		worse = !worst.usual_mhz || (is_slow_clock(&d) && d.mhz < worst.mhz) ||
@@ -222,92 +224,19 @@ static struct device_state worst_device(const struct clues *c, uint32_t step, co
 
 /* ---- pieces of a step ---- */
 
-static void add(struct clue_list *l, enum mechanism m, enum provenance prov, uint64_t ns,
-		struct culprit who)
+void add_amount(struct clue_list *l, enum mechanism m, enum provenance prov, uint64_t ns, struct culprit who)
 {
 	struct clue k = { .ns = ns, .mechanism = m, .prov = prov, .who = who };
 
 	list_add(l, &k);
 }
 
-static struct culprit who_device(uint32_t device, const char *fmt, unsigned int a, unsigned int b)
+struct culprit who_device(uint32_t device, const char *fmt, unsigned int a, unsigned int b)
 {
 	char name[64];
 
 	snprintf(name, sizeof(name), fmt, a, b);	/* fmt takes two, one or none of them */
 	return who_named(WHO_DEVICE, device, name, sizeof(name));
-}
-
-/* What a batch takes when a graph fits it: as seen, or between the two graphs around it. 0: not known. */
-static uint64_t fitting_ns(const struct clues *c, const struct gpu_usual *u, uint32_t batch)
-{
-	const struct graph_hit *h = u->n_hits ? &c->hits.v[u->first_hit] : NULL, *below = NULL,
-			       *above = NULL;
-
-	for (uint32_t i = 0; i < u->n_hits; i++) {
-		if (h[i].batch <= batch)
-			below = &h[i];
-		if (h[i].batch >= batch && !above)
-			above = &h[i];
-	}
-	if (below && below->batch == batch)
-		return below->ns;
-	if (!below)
-		return 0;
-	/* Next to a captured size it costs what that takes; between two of them, its share. */
-	if (!above || above->ns <= below->ns)
-		return below->ns;
-	return below->ns + (above->ns - below->ns) * (batch - below->batch) / (above->batch - below->batch);
-}
-
-static bool missed_graph(const struct clues *c, uint32_t step, const struct tl_gpu_step *s)
-{
-	const struct gpu_usual *u = &c->gpu_usual[c->v->steps[step].engine];
-
-	if (s->graph == TL_GRAPH_MISS)
-		return true;
-	/* Nobody says: where steps that only decode are replayed, one without a replay was not. */
-	return s->graph == TL_GRAPH_NONE && s->launches && !s->graph_launches && u->has_graphs &&
-	       step_only_decodes(c->v, step);
-}
-
-static uint64_t padding_ns(const struct clues *c, uint32_t step, const struct tl_gpu_step *s,
-			   uint64_t usual_ns)
-{
-	uint64_t fit;
-
-	if (s->graph != TL_GRAPH_PADDED || !s->batch || s->padded_to <= s->batch)
-		return 0;
-	fit = usual_ns ? usual_ns : fitting_ns(c, &c->gpu_usual[c->v->steps[step].engine], s->batch);
-	return fit ? less(step_ns(c, step), fit) : 0;
-}
-
-/* Of what a step took beyond usual, the device was not busy for so long. */
-static uint64_t idle_excess(const struct clues *c, uint32_t step, const struct tl_gpu_step *s,
-			    uint64_t usual_ns)
-{
-	uint64_t ns = step_ns(c, step), excess = less(ns, usual_ns);
-
-	return s->busy_ns ? least(excess, less(ns, s->busy_ns)) : excess;
-}
-
-static void add_graph(const struct clues *c, uint32_t step, uint64_t usual_ns,
-		      const struct tl_gpu_step *s, struct clue_list *ret)
-{
-	const struct gpu_usual *u = &c->gpu_usual[c->v->steps[step].engine];
-	uint32_t batch = s->batch ? s->batch : c->v->steps[step].n_members;
-
-	if (s->hdr.flags & TL_GPU_COLD)
-		add(ret, MECH_COMPILE, PROV_OBSERVED, idle_excess(c, step, s, usual_ns),
-		    who_device(s->device, "first use", 0, 0));
-	if (missed_graph(c, step, s))
-		add(ret, MECH_GRAPH_MISS, s->graph == TL_GRAPH_MISS ? PROV_OBSERVED : PROV_INFERRED,
-		    idle_excess(c, step, s, usual_ns),
-		    u->max_captured && batch > u->max_captured ?
-			    who_device(s->device, "batch %u, largest graph %u", batch, u->max_captured) :
-			    who_device(s->device, "batch %u", batch, 0));
-	add(ret, MECH_PADDING, PROV_INFERRED, padding_ns(c, step, s, usual_ns),
-	    who_device(s->device, "batch %u padded to %u", s->batch, s->padded_to));
 }
 
 /* A rank that took part before and has nothing in a step that does not end; -1: none. */
@@ -393,7 +322,7 @@ static void add_ranks(const struct clues *c, uint32_t step, const struct gpu_vie
 		list_add(ret, &q);
 	}
 	if (k.n_ranks > 1)
-		add(ret, MECH_COMMUNICATION, PROV_OBSERVED, less(k.least_ns, u->collective_ns),
+		add_amount(ret, MECH_COMMUNICATION, PROV_OBSERVED, less(k.least_ns, u->collective_ns),
 		    (struct culprit){ .type = WHO_NOBODY });
 }
 
@@ -402,33 +331,35 @@ static void add_ranks(const struct clues *c, uint32_t step, const struct gpu_vie
 static void add_host(const struct clues *c, uint32_t step, uint64_t usual_ns, const struct tl_gpu_step *s,
 		     struct clue_list *ret)
 {
-	const struct rec_step *st = &c->v->steps[step];
-	const struct line *l = &c->run_lines[st->engine];
-	uint64_t idle_ns = less(less(step_ns(c, step), s->busy_ns), c->gpu_usual[st->engine].idle_ns);
+	uint32_t engine = c->v->steps[step].engine;
+	struct step_span at = step_index__span(&c->ix, step);
+	const struct line *l = &c->run_lines[engine];
+	uint64_t idle_ns = less(less(step_ns(c, step), s->busy_ns), c->gpu_usual[engine].idle_ns);
 	uint64_t run_ns = 0, longest_ns = 0;
 	struct clue_list longest = { .n = 0 };
 
 	if (!s->busy_ns || !usual_ns)
 		return;
-	for (size_t i = pieces_after(l->p, l->n, st->t0_ns); i < l->n && l->p[i].t0_ns < st->t1_ns; i++) {
-		uint64_t from = l->p[i].t0_ns > st->t0_ns ? l->p[i].t0_ns : st->t0_ns;
-		uint64_t ns = least(l->p[i].t1_ns, st->t1_ns) - from;
+	for (size_t i = pieces_after(l->p, l->n, at.t0_ns); i < l->n && l->p[i].t0_ns < at.t1_ns; i++) {
+		uint64_t from = l->p[i].t0_ns > at.t0_ns ? l->p[i].t0_ns : at.t0_ns;
+		uint64_t ns = least(l->p[i].t1_ns, at.t1_ns) - from;
 
 		run_ns += ns;
 		if (ns <= longest_ns)
 			continue;
 		longest_ns = ns;
 		longest.n = 0;
-		list_add_piece(c, &longest, &l->p[i], st->t0_ns, st->t1_ns);
+		list_add_piece(c, &longest, &l->p[i], at.t0_ns, at.t1_ns);
 	}
 	if (longest.n)
-		add(ret, MECH_HOST, PROV_INFERRED,
+		add_amount(ret, MECH_HOST, PROV_INFERRED,
 		    least(run_ns, least(idle_ns, less(step_ns(c, step), usual_ns))), longest.v[0].who);
 }
 
 struct device_state device_as(const struct clues *c, uint32_t step, uint32_t device)
 {
 	const struct rec_step *st = &c->v->steps[step];
+	struct step_span at = step_index__span(&c->ix, step);
 	struct gpu_view g = gpu_of_step(c, step);
 	const struct clock_ref *ref = NULL;
 
@@ -442,7 +373,7 @@ struct device_state device_as(const struct clues *c, uint32_t step, uint32_t dev
 	for (size_t i = 0; i < c->clock_refs.n && !g.n && !ref; i++)
 		if (c->clock_refs.v[i].device == device && may_use(c, st->engine, &c->clock_refs.v[i]))
 			ref = &c->clock_refs.v[i];
-	return ref ? device_at(c, ref, st->t0_ns, st->t1_ns) : (struct device_state){ 0 };
+	return ref ? device_at(c, ref, at.t0_ns, at.t1_ns) : (struct device_state){ 0 };
 }
 
 /*
@@ -465,16 +396,17 @@ static void add_device(const struct clues *c, uint32_t step, uint64_t usual_ns, 
 		double slower = (double)d.usual_mhz / d.mhz;
 		double share = whole ? stretched * (1 - 1 / slower) : usual_ns * (slower - 1);
 
-		add(ret, MECH_CLOCK, PROV_INFERRED, share < stretched ? (uint64_t)share : stretched,
+		add_amount(ret, MECH_CLOCK, PROV_INFERRED, share < stretched ? (uint64_t)share : stretched,
 		    who_device(d.device, d.why & TL_GPU_THERMAL ? "heat: %u of %u MHz" :
 				       d.why & TL_GPU_POWER   ? "power: %u of %u MHz" :
 								"%u of %u MHz", d.mhz, d.usual_mhz));
 	}
 	if (d.neighbour) {
-		uint64_t share = usual_ns ? less(stretched, usual_ns) :
+		uint64_t padded_ns = s ? padding_ns(c, step, s, usual_ns) : 0;
+		uint64_t share = usual_ns ? less(stretched, usual_ns + padded_ns) :
 					    stretched / 100 * least(d.neighbour->by_pct, 100);
 
-		add(ret, MECH_NEIGHBOUR, PROV_INFERRED, share,
+		add_amount(ret, MECH_NEIGHBOUR, PROV_INFERRED, share,
 		    who_named(d.neighbour->by_tgid ? WHO_PROCESS : WHO_DEVICE,
 			      d.neighbour->by_tgid ? d.neighbour->by_tgid : d.device, d.neighbour->by_name,
 			      sizeof(d.neighbour->by_name)));
@@ -490,17 +422,18 @@ void clues__step(const struct clues *c, uint32_t step, uint64_t usual_ns, struct
 	if (g.n) {
 		add_graph(c, step, usual_ns, gpu_rank(c, &g, 0), ret);
 		add_ranks(c, step, &g, ret);
-		add(ret, MECH_COPY, PROV_OBSERVED, less(gpu_rank(c, &g, 0)->copy_ns, u->copy_ns),
+		add_amount(ret, MECH_COPY, PROV_OBSERVED, less(gpu_rank(c, &g, 0)->copy_ns, u->copy_ns),
 		    who_device(gpu_rank(c, &g, 0)->device, "", 0, 0));
 		add_host(c, step, usual_ns, gpu_rank(c, &g, 0), ret);
 	}
 	if (c->ev->gpu_states.n)
 		add_device(c, step, usual_ns, &g, ret);
+	if (g.n)
+		add_padding(c, step, usual_ns, gpu_rank(c, &g, 0), ret);
 }
 
 bool clues__step_is_odd(const struct clues *c, uint32_t step)
 {
-	const struct rec_step *st = &c->v->steps[step];
 	struct gpu_view g = gpu_of_step(c, step);
 	struct collective k = collective_of(c, &g);
 	struct device_state d;
@@ -508,11 +441,10 @@ bool clues__step_is_odd(const struct clues *c, uint32_t step)
 	if (g.n) {
 		const struct tl_gpu_step *s = gpu_rank(c, &g, 0);
 
-		if (s->hdr.flags & (TL_GPU_COLD | TL_GPU_OPEN) || missed_graph(c, step, s) ||
-		    padding_ns(c, step, s, 0) > step_ns(c, step) / 12)
+		if (s->hdr.flags & (TL_GPU_COLD | TL_GPU_OPEN) || graph_is_odd(c, step, s))
 			return true;
 	}
-	if (somebody_is_late(&k) && k.most_ns - k.least_ns > less(st->t1_ns, st->t0_ns) / 20)
+	if (somebody_is_late(&k) && k.most_ns - k.least_ns > step_ns(c, step) / 20)
 		return true;
 	if (!c->ev->gpu_states.n)
 		return false;

@@ -126,8 +126,8 @@ static void find_devices(struct clues *c)
 /* ---- what is usual ---- */
 
 struct sums {			/* of the steps of one engine */
-	uint64_t *idle, *collective, *copy;
-	size_t n;
+	uint64_t *idle, *collective, *copy, *missed;
+	size_t n, n_idle, n_missed;
 	size_t n_decode, n_replayed;
 };
 
@@ -140,55 +140,68 @@ static int hit_order(const void *pa, const void *pb)
 	return a->ns < b->ns ? -1 : a->ns > b->ns;
 }
 
+static int note_replay(struct clues *c, const struct tl_gpu_step *s, uint64_t ns, struct gpu_usual *u)
+{
+	uint32_t size = s->padded_to > s->batch ? s->padded_to : s->batch;
+	struct graph_hit *h;
+
+	if (size > u->max_captured)
+		u->max_captured = size;
+	if (!s->batch)
+		return 0;
+	h = vec_push(&c->sizes, SIZE_MAX);
+	if (!h)
+		return -ENOMEM;
+	*h = (struct graph_hit){ size, 1, ns };
+	if (s->graph != TL_GRAPH_HIT)
+		return 0;
+	h = vec_push(&c->hits, SIZE_MAX);
+	if (!h)
+		return -ENOMEM;
+	*h = (struct graph_hit){ s->batch, 1, ns };
+	return 0;
+}
+
 static int note_step(struct clues *c, uint32_t step, struct sums *sums, struct gpu_usual *u)
 {
 	struct gpu_view g = gpu_of_step(c, step);
-	const struct rec_step *st = &c->v->steps[step];
 	const struct tl_gpu_step *s = gpu_rank(c, &g, 0);
-	uint64_t ns = st->t1_ns > st->t0_ns ? st->t1_ns - st->t0_ns : 0;
-	struct graph_hit *h;
+	uint64_t ns = step_ns(c, step);
 
 	for (size_t i = 0; i < g.n; i++)
 		if (gpu_rank(c, &g, i)->rank < 64)
 			u->rank_mask |= 1ull << gpu_rank(c, &g, i)->rank;
-	sums->idle[sums->n] = ns > s->busy_ns && s->busy_ns ? ns - s->busy_ns : 0;
+	if (s->busy_ns)
+		sums->idle[sums->n_idle++] = ns > s->busy_ns ? ns - s->busy_ns : 0;
 	sums->collective[sums->n] = collective_of(c, &g).least_ns;
 	sums->copy[sums->n++] = s->copy_ns;
 	if (!step_only_decodes(c->v, step))
 		return 0;
 	sums->n_decode++;
 	sums->n_replayed += s->graph_launches > 0;
-	if (s->graph != TL_GRAPH_HIT && s->graph != TL_GRAPH_PADDED)
-		return 0;
-	if (s->padded_to > u->max_captured)
-		u->max_captured = s->padded_to;
-	if (s->batch > u->max_captured)
-		u->max_captured = s->batch;
-	if (s->graph != TL_GRAPH_HIT || !s->batch)
-		return 0;
-	h = vec_push(&c->hits, SIZE_MAX);
-	if (!h)
-		return -ENOMEM;
-	*h = (struct graph_hit){ s->batch, ns };
+	if (s->graph == TL_GRAPH_HIT || s->graph == TL_GRAPH_PADDED)
+		return note_replay(c, s, ns, u);
+	sums->missed[sums->n_missed++] = ns;
 	return 0;
 }
 
-/* Of the hits from `first` on one per batch is kept: the median. */
-static void fold_hits(struct clues *c, size_t first)
+/* Of those from `first` on one per batch is kept: the median. */
+static void fold_hits(struct hit_list *l, size_t first)
 {
-	size_t n = c->hits.n - first, out = 0;
+	size_t n = l->n - first, out = 0;
 	struct graph_hit *h;
 
 	if (!n)
 		return;
-	h = c->hits.v + first;
+	h = l->v + first;
 	qsort(h, n, sizeof(*h), hit_order);
 	for (size_t i = 0, k; i < n; i = k) {
 		for (k = i + 1; k < n && h[k].batch == h[i].batch;)
 			k++;
-		h[out++] = h[i + (k - i - 1) / 2];
+		h[out] = h[i + (k - i - 1) / 2];
+		h[out++].n = k - i;
 	}
-	c->hits.n = first + out;
+	l->n = first + out;
 }
 
 static int learn_engine(struct clues *c, uint32_t engine, struct sums *sums)
@@ -196,8 +209,9 @@ static int learn_engine(struct clues *c, uint32_t engine, struct sums *sums)
 	struct gpu_usual *u = &c->gpu_usual[engine];
 	uint32_t last = UINT32_MAX;
 
-	sums->n = sums->n_decode = sums->n_replayed = 0;
+	sums->n = sums->n_idle = sums->n_missed = sums->n_decode = sums->n_replayed = 0;
 	u->first_hit = c->hits.n;
+	u->first_size = c->sizes.n;
 	for (size_t i = 0; i < c->gpu_of.n; i++) {
 		uint32_t step = c->gpu_of.v[i].step;
 
@@ -207,30 +221,32 @@ static int learn_engine(struct clues *c, uint32_t engine, struct sums *sums)
 		if (note_step(c, step, sums, u))
 			return -ENOMEM;
 	}
-	fold_hits(c, u->first_hit);
+	fold_hits(&c->hits, u->first_hit);
+	fold_hits(&c->sizes, u->first_size);
 	u->n_hits = c->hits.n - u->first_hit;
+	u->n_sizes = c->sizes.n - u->first_size;
 	u->has_graphs = sums->n_replayed > sums->n_decode / 2;
 	if (!sums->n)
 		return 0;
-	u->idle_ns = pct_u64(sums->idle, sums->n, 500);
+	u->idle_ns = sums->n_idle ? pct_u64(sums->idle, sums->n_idle, 500) : 0;
 	u->collective_ns = pct_u64(sums->collective, sums->n, 500);
 	u->copy_ns = pct_u64(sums->copy, sums->n, 500);
+	u->n_missed = sums->n_missed;
+	u->missed_ns = sums->n_missed ? pct_u64(sums->missed, sums->n_missed, 500) : 0;
 	return 0;
 }
 
 static int learn_steps(struct clues *c)
 {
 	size_t room = c->gpu_of.n + 1;
-	struct sums sums = { malloc(room * sizeof(uint64_t)), malloc(room * sizeof(uint64_t)),
-			     malloc(room * sizeof(uint64_t)), 0, 0, 0 };
-	int err = sums.idle && sums.collective && sums.copy ? 0 : -ENOMEM;
+	uint64_t *v = calloc(room, 4 * sizeof(*v));
+	struct sums sums = { v, v + room, v + 2 * room, v + 3 * room, 0, 0, 0, 0, 0 };
+	int err = v ? 0 : -ENOMEM;
 
 	for (uint32_t i = 0; i < c->v->n_engines && !err; i++)
 		if (c->ix.first[i] < c->ix.first[i + 1])
 			err = learn_engine(c, i, &sums);
-	free(sums.idle);
-	free(sums.collective);
-	free(sums.copy);
+	free(v);
 	return err;
 }
 
@@ -295,5 +311,6 @@ void gpu_free(struct clues *c)
 	free(c->gpu_usual);
 	vec_free(&c->gpu_of);
 	vec_free(&c->hits);
+	vec_free(&c->sizes);
 	vec_free(&c->clock_refs);
 }

@@ -62,6 +62,7 @@ struct watched {		/* a thread that is recorded */
 	size_t span0, span1;	/* its spans ... */
 	size_t code0, code1;	/* ... and codes, in the evidence */
 	uint32_t server;	/* tgid of the first process of its server, 0: not known */
+	bool launches;		/* what a device does: steps wait for it, whatever its role is */
 };
 
 struct process {		/* one that is among the engines */
@@ -80,11 +81,17 @@ struct gpu_usual {
 	uint64_t device_mask;		/* devices that its server is known to use, those below 64; 0: none is */
 	bool has_graphs;		/* steps that only decode are replayed */
 	uint32_t max_captured;		/* largest batch that was seen to be replayed */
-	uint32_t first_hit, n_hits;	/* in clues.hits */
+	uint32_t first_hit, n_hits;	/* in clues.hits: of graphs that fitted their batch ... */
+	uint32_t first_size, n_sizes;	/* ... and in clues.sizes: of all, by their size */
+	uint64_t missed_ns;		/* a step that only decodes, without its graph: median */
+	uint32_t n_missed;
 };
-struct graph_hit {			/* what a replay takes that fits its batch */
-	uint32_t batch;
+struct graph_hit {			/* what replays take: median */
+	uint32_t batch, n;
 	uint64_t ns;
+};
+struct hit_list {
+	VEC(struct graph_hit);
 };
 struct gpu_at {
 	uint32_t step, gpu;		/* indices of a step and of a tl_gpu_step */
@@ -126,7 +133,7 @@ struct clues {
 	bool *in_blocks;		/* per request: many of its chunks in each write */
 	VEC(struct gpu_at) gpu_of;	/* by step */
 	struct gpu_usual *gpu_usual;	/* per engine */
-	VEC(struct graph_hit) hits;
+	struct hit_list hits, sizes;
 	VEC(struct clock_ref) clock_refs;	/* by tgid, device */
 	VEC(struct cgroup_name) cgroups;	/* by id */
 	uint64_t *watched;		/* per engine: what clues__watched says */

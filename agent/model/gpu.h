@@ -45,6 +45,9 @@ struct gpu_share {		/* of a request */
 	uint64_t prefill_ns, decode_ns;	/* GPU_UNKNOWN */
 	bool prefill_shared, decode_shared;	/* with others in the same steps: split by tokens */
 };
+struct gpu_launcher {		/* a thread that makes a good part of its process's launches */
+	uint32_t tgid, tid;
+};
 struct gpu_counts {		/* what came, and what could be made of it */
 	uint64_t launches, spans;	/* kernels, graphs and copies */
 	uint64_t doubles;		/* launches that two sources told */
@@ -61,6 +64,8 @@ struct gpu_facts {		/* all zeros: no launch and no record in this recording */
 	size_t n_kernels;
 	struct gpu_device *devices;
 	size_t n_devices;
+	struct gpu_launcher *launchers;
+	size_t n_launchers;
 	struct gpu_counts counts;
 	uint64_t unseen_ns;	/* in which nobody looked for single kernels of a process: of that with the most of it */
 	size_t n_inferred_steps;	/* made of launches, for want of a wire that tells of steps ... */

@@ -108,6 +108,9 @@ struct gpu_ref {		/* a step, to be matched */
 };
 int gpu_align(struct gpu_process *p, const struct gpu_ref *refs, size_t n);
 
+/* gpu_launchers.c: which threads launch. */
+int gpu_find_launchers(struct model *m);
+
 /* gpu_infer.c: steps of a server whose wire tells of none, and who was in them. */
 int gpu_infer(struct model *m, struct gpu_process *p, uint32_t engine);
 

@@ -295,6 +295,8 @@ int gpu_finish(struct model *m)
 	if (m->gpu_log.processes.n) {
 		err = join_all(m);
 		if (!err)
+			err = gpu_find_launchers(m);
+		if (!err)
 			find_ranks(m);
 		if (!err)
 			err = match_all(m);

@@ -14,6 +14,7 @@ void gpu_facts_free(struct gpu_facts *f)
 	free(f->shares);
 	free(f->kernels);
 	free(f->devices);
+	free(f->launchers);
 	*f = (struct gpu_facts){ .steps = NULL };
 }
 

@@ -92,6 +92,28 @@ static void test_how__busy_beyond_the_step(void **state)
 	assert_float_equal(h.v[0].all_busy_pct, 100.0 * (40 * 10 + 5 * 10) / (40 * 10 + 5 * 34), 1e-9);
 }
 
+/* A step that is launched while the one before runs has the device from then on that that one ends. */
+static void test_how__runs_ahead(void **state)
+{
+	struct told *t = *state;
+	double at = begin(t->f, 1);
+	struct hows h;
+
+	for (int i = 0; i < 45; i++) {
+		double ms = i / 5 == 6 ? 34 : 10;
+
+		device_did(t, ms > 10 ? eager : replayed, at, at + ms, 9.8);
+		fake_step(t->f, at - 10, at + ms);
+		at += ms;
+		decode(t->f, 0, at);
+	}
+	h = how(t);
+	assert_int_equal(h.n, 1);
+	assert_int_equal(h.v[0].steps_ns, 5 * MS(34));
+	assert_float_equal(h.v[0].busy_pct, 100 * 9.8 / 34, 1e-9);
+	assert_float_equal(h.v[0].all_busy_pct, 100.0 * 45 * 9.8 / (40 * 10 + 5 * 34), 1e-9);
+}
+
 /* Where each launch was seen, it is known how long they took. */
 static void test_how__launches_seen(void **state)
 {
@@ -230,7 +252,7 @@ static void test_how__survives_no_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(graph_miss), T(busy_beyond_the_step), T(launches_seen), T(late_rank), T(clock_and_neighbour),
+		T(graph_miss), T(busy_beyond_the_step), T(runs_ahead), T(launches_seen), T(late_rank), T(clock_and_neighbour),
 		T(backlog), T(nothing_is_wrong), T(survives_no_memory),
 	};
 
