@@ -1,262 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What devices say of a step: graphs, ranks, clocks and neighbours, with the numbers of S3, S10, S11. */
-#include "clues_feed.h"
+#include "clues_gpu_feed.h"
 
-enum { FULL_MHZ = 1965, CAPPED_MHZ = 1580, WORKER = 300 };
+enum { WORKER = 300 };
 #define T(name) cmocka_unit_test_setup_teardown(test_clues_gpu__##name, feed_setup, feed_teardown)
-
-static struct tl_gpu_step gpu(double t0, double t1, double busy)
-{
-	struct tl_gpu_step e = { .hdr = FEED_HDR(e, TL_GPU_STEP, 0, FEED_CORE, 0, at(t0)), .end_ns = at(t1),
-				 .busy_ns = len(busy) };
-
-	return e;
-}
-
-static struct tl_gpu_state state_of(double t0, double t1, uint32_t mhz, uint32_t why)
-{
-	struct tl_gpu_state e = { .hdr = FEED_HDR(e, TL_GPU_STATE, 0, 0, 0, at(t1)), .since_ns = at(t0),
-				  .clock_mhz = mhz, .max_mhz = FULL_MHZ, .why = why };
-
-	if (why & TL_GPU_NEIGHBOUR) {
-		e.by_tgid = 4242;
-		e.by_pct = 50;
-		strcpy(e.by_name, "embedder");
-	}
-	return e;
-}
-
-static struct clue_list step_clues(const struct feed *f, uint32_t step, double usual)
-{
-	struct clue_list l;
-
-	clues__step(f->c, step, len(usual), &l);
-	return l;
-}
-
-/* ---- S3 ---- */
-
-static void replay(struct feed *f, double t0, double t1, uint16_t batch, uint16_t padded_to)
-{
-	struct tl_gpu_step e = gpu(t0, t1, t1 - t0 - 0.2);
-
-	e.launches = 9;
-	e.graph_launches = 1;
-	e.batch = batch;
-	e.padded_to = padded_to;
-	e.graph = padded_to > batch ? TL_GRAPH_PADDED : TL_GRAPH_HIT;
-	FEED(f, e);
-	feed_step(f, t0, t1, batch, 0);
-}
-
-static void eager(struct feed *f, double t0, double t1, double busy, uint16_t batch, uint16_t graph,
-		  uint32_t prefill)
-{
-	struct tl_gpu_step e = gpu(t0, t1, busy);
-
-	e.launches = 1185;
-	e.batch = batch;
-	e.graph = graph;
-	FEED(f, e);
-	feed_step(f, t0, t1, batch, prefill);
-}
-
-static void graph_miss(struct feed *f, uint16_t said)
-{
-	for (int i = 0; i < 10; i++)
-		replay(f, 900 + 10 * i, 910 + 10 * i, 48, 48);
-	eager(f, 1000, 1030, 29, 48, TL_GRAPH_NONE, 64);
-	eager(f, 1030, 1064, 10, 49, said, 0);
-	feed_done(f);
-}
-
-static void test_clues_gpu__graph_miss(void **state)
-{
-	struct feed *f = *state;
-	const struct clue *k;
-
-	graph_miss(f, TL_GRAPH_MISS);
-	struct clue_list l = step_clues(f, 11, 10);
-	k = only(&l, MECH_GRAPH_MISS, 24);
-	assert_int_equal(k->who.type, WHO_DEVICE);
-	assert_string_equal(k->who.name, "batch 49, largest graph 48");
-	assert_int_equal(k->prov, PROV_OBSERVED);
-	assert_true(clues__step_is_odd(f->c, 11));
-	/* with a prefill in it, it never had a graph */
-	l = step_clues(f, 10, 10);
-	assert_int_equal(l.n, 0);
-	assert_false(clues__step_is_odd(f->c, 10));
-	l = step_clues(f, 5, 10);
-	assert_int_equal(l.n, 0);
-	assert_false(clues__step_is_odd(f->c, 5));
-}
-
-/* Nobody says, but steps that only decode are replayed, and this one was not. */
-static void test_clues_gpu__graph_miss_inferred(void **state)
-{
-	struct feed *f = *state;
-
-	graph_miss(f, TL_GRAPH_NONE);
-	struct clue_list l = step_clues(f, 11, 10);
-	only(&l, MECH_GRAPH_MISS, 24);
-	assert_int_equal(l.v[0].prov, PROV_INFERRED);
-}
-
-/* The trap: 33 padded to 48 take 10.0 instead of 8.4. */
-static void test_clues_gpu__padding(void **state)
-{
-	struct feed *f = *state;
-	const struct clue *k;
-
-	for (int i = 0; i < 10; i++)
-		replay(f, 900 + 8.4 * i, 908.4 + 8.4 * i, 32, 32);
-	replay(f, 1000, 1010, 33, 48);
-	feed_done(f);
-	struct clue_list l = step_clues(f, 10, 8.4);
-	k = only(&l, MECH_PADDING, 1.6);
-	assert_string_equal(k->who.name, "batch 33 padded to 48");
-	l = step_clues(f, 10, 0);	/* the graphs themselves tell what fits */
-	only(&l, MECH_PADDING, 1.6);
-	assert_true(clues__step_is_odd(f->c, 10));
-}
-
-/* Padding that costs next to nothing is how steps are. */
-static void test_clues_gpu__padding_for_free(void **state)
-{
-	struct feed *f = *state;
-
-	replay(f, 900, 908.4, 32, 32);
-	replay(f, 910, 918.5, 33, 48);
-	feed_done(f);
-	assert_false(clues__step_is_odd(f->c, 1));
-}
-
-/* Padded steps like it, and one that something held up: no longer than the others for being padded. */
-static void test_clues_gpu__padding_of_a_step_that_stood(void **state)
-{
-	struct feed *f = *state;
-	struct tl_gpu_step e = gpu(2000, 2600, 0);
-
-	for (int i = 0; i < 10; i++)
-		replay(f, 900 + 8.4 * i, 908.4 + 8.4 * i, 32, 32);
-	for (int i = 0; i < 8; i++)
-		replay(f, 1000 + 10 * i, 1010 + 10 * i, 33, 48);
-	e.graph = TL_GRAPH_PADDED;
-	e.launches = e.graph_launches = 1;
-	e.batch = 33;
-	e.padded_to = 48;
-	FEED(f, e);
-	feed_step(f, 2000, 2600, 33, 0);
-	feed_done(f);
-	struct clue_list l = step_clues(f, 18, 8.4);
-	only(&l, MECH_PADDING, 1.6);
-	assert_true(clues__step_is_odd(f->c, 18));
-}
-
-/* The only one of its size. What the device did is the bound; nor can a batch cost more than it is larger. */
-static void padded_alone(struct feed *f, double busy)
-{
-	struct tl_gpu_step e = gpu(2000, 2600, busy);
-
-	for (int i = 0; i < 10; i++)
-		replay(f, 900 + 8.4 * i, 908.4 + 8.4 * i, 32, 32);
-	e.graph = TL_GRAPH_PADDED;
-	e.launches = e.graph_launches = 1;
-	e.batch = 32;
-	e.padded_to = 48;
-	FEED(f, e);
-	feed_step(f, 2000, 2600, 32, 0);
-	feed_done(f);
-}
-
-static void test_clues_gpu__padding_within_what_the_device_did(void **state)
-{
-	struct feed *f = *state;
-
-	padded_alone(f, 9.8);
-	struct clue_list l = step_clues(f, 10, 8.4);
-	only(&l, MECH_PADDING, 1.6);
-}
-
-static void test_clues_gpu__padding_within_its_batch(void **state)
-{
-	struct feed *f = *state;
-
-	padded_alone(f, 0);
-	struct clue_list l = step_clues(f, 10, 8.4);
-	only(&l, MECH_PADDING, 4.2);
-}
-
-/* Eager steps take 30; what one takes beyond twice that is not for want of a graph. */
-static void test_clues_gpu__graph_miss_of_a_step_that_stood(void **state)
-{
-	struct feed *f = *state;
-
-	for (int i = 0; i < 10; i++)
-		replay(f, 900 + 10 * i, 910 + 10 * i, 48, 48);
-	for (int i = 0; i < 4; i++)
-		eager(f, 1000 + 30 * i, 1030 + 30 * i, 8, 49, TL_GRAPH_MISS, 0);
-	eager(f, 2000, 2600, 8, 49, TL_GRAPH_MISS, 0);
-	feed_done(f);
-	struct clue_list l = step_clues(f, 14, 10);
-	only(&l, MECH_GRAPH_MISS, 50);
-	l = step_clues(f, 13, 10);
-	only(&l, MECH_GRAPH_MISS, 20);
-}
-
-/* A step that is launched while the one before it runs is as long as it adds to that. */
-static void test_clues_gpu__steps_that_run_ahead(void **state)
-{
-	struct feed *f = *state;
-
-	for (int i = 0; i < 20; i++) {
-		struct tl_gpu_step e = gpu(1010 + 10 * i, 1020 + 10 * i, 9.8);
-
-		e.launches = e.graph_launches = 1;
-		e.batch = 33;
-		e.padded_to = 48;
-		e.graph = TL_GRAPH_PADDED;
-		FEED(f, e);
-		feed_step(f, 1000 + 10 * i, 1020 + 10 * i, 33, 0);
-	}
-	feed_done(f);
-	assert_int_equal(step_clues(f, 10, 10).n, 0);
-}
-
-/* ---- who launches ---- */
-
-static void launches(struct feed *f, uint32_t tid, double t0, int n)
-{
-	for (int i = 0; i < n; i++) {
-		struct tl_gpu_launch e = { .hdr = FEED_HDR(e, TL_GPU_LAUNCH, 0, FEED_CORE, tid, at(t0 + i)),
-					   .dur_ns = 2000, .n = 1, .call = TL_CALL_KERNEL };
-
-		FEED(f, e);
-	}
-}
-
-/* Nobody knows what a thread is there for, but it launches: steps stand still when it does. One that launches now and
- * then is not waited for. */
-static void test_clues_gpu__thread_that_launches(void **state)
-{
-	struct feed *f = *state;
-	struct tl_thread_span s = feed_span_of(FEED_CORE, 203, 1000, 1600, TL_SPAN_SLEEP);
-
-	feed_thread(f, FEED_CORE, 203, TL_ROLE_OTHER, -1, "worker");
-	feed_thread(f, FEED_CORE, 204, TL_ROLE_OTHER, -1, "other");
-	launches(f, 203, 100, 90);
-	launches(f, 204, 200, 10);
-	s.wait = TL_WAIT_STOPPED;
-	FEED(f, s);
-	s = feed_span_of(FEED_CORE, 204, 2000, 2600, TL_SPAN_SLEEP);
-	s.wait = TL_WAIT_STOPPED;
-	FEED(f, s);
-	feed_done(f);
-	struct clue_list l = engine_clues(f, 900, 1700);
-	only(&l, MECH_STOPPED, 600);
-	l = engine_clues(f, 1900, 2700);
-	assert_int_equal(l.n, 0);
-}
 
 /* ---- S10 ---- */
 
@@ -374,14 +121,6 @@ static void step_at(struct feed *f, double t0, double ms)
 	feed_step(f, t0, t0 + ms, 1, 0);
 }
 
-static void states(struct feed *f, uint32_t mhz, uint32_t why)
-{
-	struct tl_gpu_state before = state_of(0, 1000, FULL_MHZ, 0), then = state_of(1000, 3000, mhz, why);
-
-	FEED(f, before);
-	FEED(f, then);
-}
-
 static void test_clues_gpu__neighbour(void **state)
 {
 	struct feed *f = *state;
@@ -442,27 +181,6 @@ static void test_clues_gpu__clock_then_neighbour(void **state)
 	assert_in_range(l.v[0].ns, len(2.43), len(2.44));
 	assert_int_equal(l.v[1].mechanism, MECH_NEIGHBOUR);
 	assert_int_equal(l.v[1].ns, len(10));	/* as much as the clock leaves of it */
-}
-
-/* What else is known comes before padding, and leaves it what it costs. */
-static void test_clues_gpu__neighbour_then_padding(void **state)
-{
-	struct feed *f = *state;
-	struct clue_list l;
-
-	states(f, FULL_MHZ, TL_GPU_NEIGHBOUR);
-	for (int i = 0; i < 10; i++)
-		replay(f, 100 + 8.4 * i, 108.4 + 8.4 * i, 32, 32);
-	for (int i = 0; i < 8; i++)
-		replay(f, 200 + 10 * i, 210 + 10 * i, 33, 48);
-	replay(f, 1500, 1520, 33, 48);
-	feed_done(f);
-	l = step_clues(f, 18, 8.4);
-	assert_int_equal(l.n, 2);
-	assert_int_equal(l.v[0].mechanism, MECH_NEIGHBOUR);
-	assert_int_equal(l.v[0].ns, len(10));
-	assert_int_equal(l.v[1].mechanism, MECH_PADDING);
-	assert_int_equal(l.v[1].ns, len(1.6));
 }
 
 /* The device was idle for most of the step: no neighbour stretched that. */
@@ -713,12 +431,8 @@ static void test_clues_gpu__survives_oom(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(graph_miss), T(graph_miss_inferred), T(padding), T(padding_for_free),
-		T(padding_of_a_step_that_stood), T(padding_within_what_the_device_did), T(padding_within_its_batch),
-		T(graph_miss_of_a_step_that_stood), T(steps_that_run_ahead), T(thread_that_launches),
-		T(neighbour_then_padding), T(late_rank),
-		T(late_rank_by_its_wait), T(communication), T(missing_rank), T(neighbour), T(clock), T(states_that_overlap),
-		T(clock_then_neighbour), T(neighbour_takes_no_idle_time), T(only_its_devices),
+		T(late_rank), T(late_rank_by_its_wait), T(communication), T(missing_rank), T(neighbour), T(clock),
+		T(states_that_overlap), T(clock_then_neighbour), T(neighbour_takes_no_idle_time), T(only_its_devices),
 		T(any_device_if_none_is_known), T(its_own_process_is_no_neighbour), T(numbers_are_of_a_process), T(clock_of_its_own),
 		T(only_device_of_a_process), T(cold), T(no_sign), T(host_keeps_device_idle), T(copies),
 		T(survives_oom),
