@@ -47,6 +47,7 @@ struct vseq {
 	bool used;
 	bool linked;		/* to its request, or never to be by its id */
 	bool guess;		/* something of its prefill was not seen */
+	bool left_out;		/* of a step, and whether it lost its place there nothing tells */
 	bool in_flight;		/* has ended, but one more step has it */
 	bool given_up;		/* nobody else counts it any more: its end was not seen */
 	int32_t priority;	/* less goes first, where the scheduler minds */

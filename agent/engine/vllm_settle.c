@@ -84,10 +84,18 @@ static void decode(struct settling *t, struct vseq *q, const struct vsched_row *
 			       .phase = TL_DECODE, .n_out = n_out < 255 ? n_out : 255 };
 
 	if (!row && q->state == VSEQ_DECODE && !q->abort_ns) {
-		if (!t->in->cut && !t->s->thrown_away)
-			return;		/* it runs, but was left out: pipeline parallelism */
+		if (!t->in->cut && !t->s->thrown_away) {
+			/* It runs, but was left out: pipeline parallelism. Or it lost its place, which only counters tell. */
+			q->left_out = !t->in->has_queues;
+			t->out->open |= q->left_out;
+			return;
+		}
 		m.n_out = !t->s->thrown_away;	/* its row was not seen */
 		m.flags = t->s->thrown_away ? 0 : TL_MEMBER_GUESS;
+	}
+	if (row && q->left_out) {	/* it may have computed again what it had */
+		m.flags = TL_MEMBER_GUESS;
+		q->left_out = false;
 	}
 	if (!row && t->s->n_draft)
 		t->out->open = true;	/* its drafts are not counted */

@@ -314,6 +314,17 @@ static void test_sync__left_out_is_not_preempted(void **state)
 	EXPECT(f, "0", "d0:1", .run = 2);
 }
 
+/* Without counters it may as well have lost its place, and who has output may compute again what it had. */
+static void test_sync__left_out_without_counters(void **state)
+{
+	struct fixture *f = *state;
+
+	two_run(f);
+	EXPECT(f, "0", "d0:1 open", .run = -1);
+	EXPECT(f, "0 1", "d0:1 d1:1?", .run = -1);
+	EXPECT(f, "0 1", "d0:1 d1:1", .run = -1);
+}
+
 /* ---- aborts ---- */
 
 static void test_abort__during_a_step(void **state)
@@ -487,7 +498,7 @@ int main(void)
 		T(preempt__computes_again), T(preempt__last_in_first_out),
 		T(preempt__in_the_middle_of_a_prompt), T(preempt__two_come_back_at_once),
 		T(preempt__another_than_thought), T(evict__all_lose_their_place), T(evict__with_new_ones),
-		T(evict__tells_no_mode), T(evict__not_for_one), T(sync__left_out_is_not_preempted),
+		T(evict__tells_no_mode), T(evict__not_for_one), T(sync__left_out_is_not_preempted), T(sync__left_out_without_counters),
 		T(priority__who_goes_first), T(priority__who_loses_its_place), T(priority__too_late),
 		T(abort__during_a_step), T(abort__its_output_came_first), T(abort__of_one_that_waits),
 		T(abort__in_the_middle_of_a_prompt), T(abort__between_two_steps), T(abort__that_the_engine_is_slow_to_see),

@@ -89,7 +89,8 @@ static void test_several__without_counters(void **state)
 	step(f, "a", NULL);
 	outputs_on(f, OUT2, f->now + 900000, "b", NULL);
 	assert_int_equal(vllm__end(f->v), 0);
-	SAID(f, "begin 0\nbegin 1\nstep 0:p20? 1:p20? @1000-1010\nstep 0:d1 @1010-1020\nstep 1:d1 @1020-1020\n");
+	SAID(f, "begin 0\nbegin 1\nstep 0:p20? 1:p20? @1000-1010\nopen step 0:d1 @1010-1020\n"
+	     "open step 1:d1? @1020-1020\n");
 }
 
 static void test_engines__each_has_its_own_steps(void **state)
