@@ -3,13 +3,14 @@
  * readings. */
 #include "clocks.h"
 
-enum { MAX_DRIFT_PPM = 500, SLACK_NS = 2000 };
+enum { MAX_DRIFT_PPM = 500, SLACK_NS = 2000, MAX_SLEW_PCT = 10 };
 #define MAX_PIECE_NS 10000000000ull
 
 void clocks__reset(struct clocks *c)
 {
 	c->n = 0;
 	c->n_epochs = 0;
+	c->off_in_ns = 0;
 	c->piece.width = 0;
 }
 
@@ -18,18 +19,32 @@ static const struct clock_pair *pair(const struct clocks *c, uint64_t i)
 	return &c->pairs[i % MAX_PAIRS];
 }
 
+static uint64_t distance(int64_t a, int64_t b)
+{
+	return a > b ? (uint64_t)a - b : (uint64_t)b - a;
+}
+
+/* A clock that somebody slows down or speeds up, by a tenth at most, gains as it did before. */
+static bool is_slewed(const struct clocks *c, int64_t off_ns, uint64_t in_ns, uint64_t allowed_ns)
+{
+	if (!c->off_in_ns || distance(off_ns, 0) > in_ns / 100 * MAX_SLEW_PCT)
+		return false;
+	return distance(off_ns, (int64_t)((double)c->off_ns * in_ns / c->off_in_ns)) <= allowed_ns;
+}
+
 bool clocks__add(struct clocks *c, const struct clock_pair *p)
 {
 	bool stepped = false;
 
 	if (c->n) {
 		const struct clock_pair *last = pair(c, c->n - 1);
-		int64_t off = (int64_t)(p->real_ns - last->real_ns) -
-			      (int64_t)(p->mono_ns - last->mono_ns);
-		uint64_t allowed = p->err_ns + last->err_ns + SLACK_NS +
-				   (p->mono_ns - last->mono_ns) / 1000000 * MAX_DRIFT_PPM;
+		uint64_t in_ns = p->mono_ns - last->mono_ns;
+		int64_t off = (int64_t)(p->real_ns - last->real_ns) - (int64_t)in_ns;
+		uint64_t allowed = p->err_ns + last->err_ns + SLACK_NS + in_ns / 1000000 * MAX_DRIFT_PPM;
 
-		stepped = (uint64_t)(off < 0 ? -off : off) > allowed;
+		stepped = distance(off, 0) > allowed && !is_slewed(c, off, in_ns, allowed);
+		c->off_ns = off;
+		c->off_in_ns = in_ns;
 	}
 	if (stepped)
 		c->piece.width = 0;
@@ -75,7 +90,27 @@ static bool epoch_range(const struct clocks *c, uint32_t e, uint64_t *ret_from, 
 	return *ret_from < *ret_to;
 }
 
-uint64_t clocks__map(struct clocks *c, uint64_t real_ns, bool *ret_guess)
+/* A time before the first pair of each epoch: between that and the last one of the epoch before, or before all that is
+ * kept. */
+static uint64_t in_no_epoch(const struct clocks *c, uint32_t oldest, uint64_t real_ns)
+{
+	uint64_t from = 0, to, before_from, before_to;
+
+	for (uint32_t e = c->n_epochs; e-- > oldest + 1;) {
+		uint64_t at;
+
+		if (!epoch_range(c, e, &from, &to) || !epoch_range(c, e - 1, &before_from, &before_to))
+			break;
+		at = from_pair(pair(c, from), real_ns);
+		if ((int64_t)(at - pair(c, before_to - 1)->mono_ns) >= 0 && at <= pair(c, from)->mono_ns)
+			return at;
+	}
+	for (uint32_t e = oldest; !epoch_range(c, e, &from, &to);)
+		e++;
+	return from_pair(pair(c, from), real_ns);
+}
+
+uint64_t clocks__map(struct clocks *c, uint64_t real_ns, uint64_t not_after_ns, bool *ret_guess)
 {
 	uint32_t oldest = c->n_epochs > MAX_EPOCHS ? c->n_epochs - MAX_EPOCHS : 0, e = c->n_epochs;
 	uint64_t from = 0, to = 0, lo, hi;
@@ -89,18 +124,17 @@ uint64_t clocks__map(struct clocks *c, uint64_t real_ns, bool *ret_guess)
 	if (real_ns - c->piece.begin < c->piece.width)
 		return in_piece(&c->piece, real_ns);
 	/* The newest epoch that had begun. A clock set back shows times twice: the later one is
-	 * taken. */
+	 * taken, unless that is still to come. */
 	while (e-- > oldest) {
 		if (!epoch_range(c, e, &from, &to))
 			break;
-		if (pair(c, from)->real_ns <= real_ns)
+		if (pair(c, from)->real_ns <= real_ns &&
+		    (e == oldest || from_pair(pair(c, to - 1), real_ns) <= not_after_ns))
 			goto found;
 	}
-	/* Before all that is kept: from the oldest pair backwards. */
-	epoch_range(c, e + 1, &from, &to);
-	return from_pair(pair(c, from), real_ns);
+	return in_no_epoch(c, oldest, real_ns);
 found:
-	if (e > oldest && epoch_range(c, e - 1, &prev_from, &prev_to) &&
+	if (e > oldest && epoch_range(c, e - 1, &prev_from, &prev_to) && pair(c, prev_from)->real_ns <= real_ns &&
 	    (int64_t)(from_pair(pair(c, prev_to - 1), real_ns) - pair(c, prev_to)->mono_ns) <= 0)
 		*ret_guess = true;
 	last = pair(c, to - 1);

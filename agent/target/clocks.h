@@ -21,6 +21,8 @@ struct clocks {
 	struct clock_pair pairs[MAX_PAIRS];
 	uint32_t n_epochs;	/* steps so far, and one */
 	uint64_t first[MAX_EPOCHS];	/* pair of an epoch; the last MAX_EPOCHS are kept */
+	int64_t off_ns;		/* what the clock gained between the last two pairs ... */
+	uint64_t off_in_ns;	/* ... which were so far from each other, 0: there are none */
 	/* Between the two pairs that were used last, if no time there has two readings:
 	 * mono + (real - begin) x mul / 2^32. Records come in order: nearly all fall there. */
 	struct clock_piece { uint64_t begin, width /* 0: none */, mono, mul; } piece;
@@ -31,7 +33,7 @@ void clocks__reset(struct clocks *c);
 bool clocks__add(struct clocks *c, const struct clock_pair *p);
 
 /* When real_ns was. ret_guess: the clock was set about then, so that it may have been another time,
- * too. */
-uint64_t clocks__map(struct clocks *c, uint64_t real_ns, bool *ret_guess);
+ * too. Of two readings one behind not_after_ns is none, if there is another. */
+uint64_t clocks__map(struct clocks *c, uint64_t real_ns, uint64_t not_after_ns, bool *ret_guess);
 
 #endif

@@ -94,8 +94,8 @@ static void put_span(struct tl_gpu_span *s, uint64_t start, uint64_t end, uint64
 		ring_count(&shared->n_dropped, 1);
 		return;
 	}
-	from = clocks__map(&target.clocks, start, &guess_start);
-	to = clocks__map(&target.clocks, end, &guess_end);
+	to = clocks__map(&target.clocks, end, now + AHEAD_NS, &guess_end);
+	from = clocks__map(&target.clocks, start, to + AHEAD_NS, &guess_start);
 	target.window.n_records++;
 	if (start == 0 || end < start || to < from || to > now + AHEAD_NS ||
 	    from + MAX_AGE_S * 1000000000ull < target.window.begin_ns) {

@@ -65,7 +65,7 @@ static void test_clocks__cases(void **state)
 		assert_int_equal(n_steps, w->step_ns != 0);
 		for (uint64_t t = 1000; t < 2000000000; t += 99991) {
 			bool guess;
-			uint64_t got = clocks__map(&c, real_of(w, t), &guess);
+			uint64_t got = clocks__map(&c, real_of(w, t), UINT64_MAX, &guess);
 			uint64_t off = got < t ? t - got : got - t;
 
 			n_guesses += guess;
@@ -80,6 +80,72 @@ static void test_clocks__cases(void **state)
 	}
 }
 
+/* What ran in the tenth of a second before now, asked every 10 ms: a reading that is still to come is none. */
+static void test_clocks__of_what_is_over(void **state)
+{
+	static const struct world back[] = {
+		{ "by 50 ms", 400, -50000000, 1001000000 }, { "by a second", 50, -1000000000, 1001000000 },
+	};
+	static struct clocks c;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(back); i++) {
+		uint32_t n_guesses = 0;
+
+		clocks__reset(&c);
+		for (uint64_t now = 900000000; now <= 1400000000; now += 2000000) {
+			struct clock_pair p = { now, real_of(&back[i], now), 100 };
+
+			clocks__add(&c, &p);
+			for (uint64_t t = now - 99000000; now % 10000000 == 0 && now >= 1000000000 && t < now; t += 999983) {
+				bool guess;
+				uint64_t got = clocks__map(&c, real_of(&back[i], t), now, &guess);
+				uint64_t off = got < t ? t - got : got - t;
+
+				n_guesses += guess;
+				if (got > now + 5000 || (off > 5000 && !guess))
+					fail_msg("%s, at %ju: %ju is taken for %ju", back[i].name, (uintmax_t)now, (uintmax_t)t,
+						 (uintmax_t)got);
+			}
+		}
+		assert_in_range(n_guesses, 0, 1000); /* of 4,000 */
+	}
+}
+
+/* chronyd lets a clock run faster or slower by up to 8 % until it is right. */
+static void test_clocks__slewed(void **state)
+{
+	static struct clocks c;
+
+	(void)state;
+	for (int sign = -1; sign <= 1; sign += 2) {
+		static const uint64_t from = 501300000, to = 1500700000;
+		uint32_t n_steps = 0, n_guesses = 0;
+
+#define REAL(t) (REAL0 + (t) + sign * (int64_t)((t) < from ? 0 : ((t) < to ? (t) - from : to - from) / 12))
+		clocks__reset(&c);
+		for (uint64_t t = 0; t <= 2000000000; t += 2000000) {
+			struct clock_pair p = { t, REAL(t), 100 };
+
+			n_steps += clocks__add(&c, &p);
+		}
+		assert_in_range(n_steps, 2, 6);
+		for (uint64_t t = 1000; t < 2000000000; t += 99991) {
+			bool guess;
+			uint64_t got = clocks__map(&c, REAL(t), UINT64_MAX, &guess);
+
+			n_guesses += guess;
+			if (!guess && (got > t + 200000 || got + 200000 < t))
+				fail_msg("%ju is taken for %ju", (uintmax_t)t, (uintmax_t)got);
+			if ((t < from || (t > from + 6000000 && t + 2000000 < to) || t > to + 6000000) &&
+			    (got > t + 2500 || got + 2500 < t))
+				fail_msg("%ju is taken for %ju", (uintmax_t)t, (uintmax_t)got);
+		}
+		assert_in_range(n_guesses, 0, 200);	/* of 20,000 */
+#undef REAL
+	}
+}
+
 static void test_clocks__keeps_what_is_recent(void **state)
 {
 	static const struct world w = { "", 50, 0, 0 };
@@ -89,19 +155,19 @@ static void test_clocks__keeps_what_is_recent(void **state)
 
 	(void)state;
 	clocks__reset(&c);
-	assert_int_equal(clocks__map(&c, 5, &guess), 0);
+	assert_int_equal(clocks__map(&c, 5, UINT64_MAX, &guess), 0);
 	for (int i = 0; i < 5 * MAX_PAIRS; i++, t += 2000000) {
 		struct clock_pair p = { t, real_of(&w, t), 100 };
 
 		clocks__add(&c, &p);
 	}
-	got = clocks__map(&c, real_of(&w, t - 1234567), &guess);
+	got = clocks__map(&c, real_of(&w, t - 1234567), UINT64_MAX, &guess);
 	assert_in_range(got, t - 1234567 - 2500, t - 1234567 + 2500);
 	/* Older than all that is kept: from the oldest on, off by the drift since then. */
-	got = clocks__map(&c, real_of(&w, 1000000), &guess);
+	got = clocks__map(&c, real_of(&w, 1000000), UINT64_MAX, &guess);
 	assert_in_range(got, 0, 1000000 + 8192 * 2000000ull / 1000000 * 50);
-	clocks__map(&c, 0, &guess);
-	clocks__map(&c, UINT64_MAX, &guess);
+	clocks__map(&c, 0, UINT64_MAX, &guess);
+	clocks__map(&c, UINT64_MAX, UINT64_MAX, &guess);
 }
 
 static void test_clocks__many_steps(void **state)
@@ -120,7 +186,7 @@ static void test_clocks__many_steps(void **state)
 	}
 	assert_true(c.n_epochs > MAX_EPOCHS);
 	for (uint64_t r = 0; r < 2 * real; r += 1000003)
-		clocks__map(&c, r, &guess);
+		clocks__map(&c, r, UINT64_MAX, &guess);
 }
 
 /* ---- names ---- */
@@ -583,6 +649,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_clocks__cases),
+		cmocka_unit_test(test_clocks__of_what_is_over),
+		cmocka_unit_test(test_clocks__slewed),
 		cmocka_unit_test(test_clocks__keeps_what_is_recent),
 		cmocka_unit_test(test_clocks__many_steps),
 		cmocka_unit_test(test_names__once_each),
