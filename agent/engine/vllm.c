@@ -260,6 +260,7 @@ static void on_add(struct vllm *v, struct vengine *g, const struct vllm_add *a)
 	q->arrived_ns = v->now_ns;
 	q->asked_ns = a->arrival_ns;
 	q->priority = a->priority;
+	q->lora = a->lora;
 	ev.slot = q->slot;
 	vllm_emit(v, &ev.hdr);
 	vllm_ids_link(v, q, req);

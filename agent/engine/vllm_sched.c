@@ -297,18 +297,19 @@ static int take_on(struct vsched *s, struct vseq *seqs, const struct vsched_in *
 		   enum vseq_state state)
 {
 	enum { WITH_OUTPUT, SILENT, ANY };
-	uint64_t until_ns = state == VSEQ_WAITING ? vsched_find_in_time(s, seqs, in, n) : 0;
+	bool picked = state == VSEQ_WAITING && vsched_pick(s, seqs, in, n);
 
-	for (int pass = until_ns ? ANY : WITH_OUTPUT; pass <= ANY; pass++) {
+	for (int pass = picked ? ANY : WITH_OUTPUT; pass <= ANY; pass++) {
 		for (size_t i = 0; i < s->waiting.n && n;) {
-			const struct vseq *q = &seqs[s->waiting.v[i]];
+			struct vseq *q = &seqs[s->waiting.v[i]];
 			int err;
 
-			if (q->state != state || q->arrived_ns > (until_ns ? until_ns : in->end_ns) || (pass == WITH_OUTPUT && !q->row) ||
+			if (q->state != state || q->arrived_ns > in->end_ns || (picked && !q->picked) || (pass == WITH_OUTPUT && !q->row) ||
 			    (pass == SILENT && would_show(s, seqs, q))) {
 				i++;
 				continue;
 			}
+			q->picked = false;
 			err = take_on_ith(s, seqs, i);
 			if (err)
 				return err;

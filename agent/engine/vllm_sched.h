@@ -47,10 +47,12 @@ struct vseq {
 	bool used;
 	bool linked;		/* to its request, or never to be by its id */
 	bool guess;		/* something of its prefill was not seen */
+	bool picked;		/* taken on in the step at hand, by what the counters say */
 	bool left_out;		/* of a step, and whether it lost its place there nothing tells */
 	bool in_flight;		/* has ended, but one more step has it */
 	bool given_up;		/* nobody else counts it any more: its end was not seen */
 	int32_t priority;	/* less goes first, where the scheduler minds */
+	int32_t lora;		/* its adapter, 0: none */
 	int32_t max_out;	/* output tokens that it may have, -1: unknown */
 	int64_t prompt;		/* tokens; -1: unknown */
 	int64_t cached;		/* of these from the cache, -1: unknown yet */
@@ -128,6 +130,8 @@ struct vsched {
 	bool has_strangers;	/* known is how many wait that came before us ... */
 	uint64_t strangers;	/* ... ahead of all that are known */
 	uint32_t n_draft;	/* speculative tokens per decoding request, last known */
+	uint32_t most_loras;	/* adapters that ran at once */
+	bool few_loras;		/* who needs one more is passed over */
 	uint32_t n_too_many;	/* steps in a row with more waiting here than there ... */
 	uint64_t too_many;	/* ... at least so many */
 	uint64_t last_step_ns;	/* how long the last step took */
@@ -161,9 +165,10 @@ void vsched_take_on(struct vseq *q);
 bool vseq_goes_before(const struct vseq *a, const struct vseq *b);
 /* Puts those from `at` on in order, if the scheduler minds priorities. */
 void vsched_sort(const struct vsched *s, struct vslots *v, size_t at, const struct vseq *seqs);
-/* If it does, one that came late would go first: did it come in time? The sum of the prompts tells, and who has
- * output. Until when those came of whom the first `n` are the ones, 0: not known. */
-uint64_t vsched_find_in_time(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in, uint64_t n);
+/* By priority, one that came late would go first: did it come in time? One that needs an adapter for which there is no
+ * room is passed over. The sum of the prompts tells, and who has output. Sets `picked` of `n` that wait; false: they are
+ * the first ones, or it is not known. */
+bool vsched_pick(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n);
 /* The last `n` of the running lose their place. */
 int vsched_preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n);
 /* Was the engine told that all do, if it takes on n_new and n_again in this step? They do. */

@@ -301,6 +301,18 @@ static int64_t tensor_rows(struct mpin m)
 	return rows;
 }
 
+/* An adapter is [name, number, path, ...]. 0: it is none. */
+static int32_t lora_of(struct mpin m)
+{
+	int64_t number;
+	uint32_t n;
+
+	if (!mpin_array(&m, &n) || n < 3 || mpin_peek(&m) != MPIN_STR)
+		return 0;
+	mpin_skip(&m, 1);
+	return mpin_peek(&m) == MPIN_INT && mpin_int(&m, &number) ? to_s32(number, 0) : 0;
+}
+
 static void add_array(struct add_walk *w, struct mpin *m)
 {
 	struct vllm_add *add = w->add;
@@ -310,6 +322,8 @@ static void add_array(struct add_walk *w, struct mpin *m)
 	if (w->has_arrival) {
 		if (add->n_prompt < 0)
 			add->n_prompt = tensor_rows(in);
+		if (!add->lora)
+			add->lora = lora_of(in);
 	} else if (w->i <= 2 && add->n_prompt < 0 && mpin_array(&in, &n)) {
 		/* One token says that all are. In second place may also be a list of images. */
 		if (n ? mpin_peek(&in) == MPIN_INT : w->i == 1)

@@ -53,6 +53,7 @@ struct vllm_add {
 	int32_t client_index;	/* which API server; -1: not said */
 	int32_t max_tokens;	/* -1: not said (vLLM leaves its default of 16 out) */
 	int32_t n;		/* 0: not said (means 1) */
+	int32_t lora;		/* number of the adapter that it asks for, 0: none */
 	int32_t priority;	/* less goes first; 0, too, if it is not said */
 	uint8_t flags;		/* VLLM_CUT, VLLM_SHAPE */
 };

@@ -58,6 +58,8 @@ static void say_add(struct text *t, const struct vllm_add *a)
 		say(t, " max %d", a->max_tokens);
 	if (a->n)
 		say(t, " n %d", a->n);
+	if (a->lora)
+		say(t, " lora %d", a->lora);
 	if (a->priority)
 		say(t, " priority %d", a->priority);
 	say_flags(t, a->flags);
@@ -96,7 +98,11 @@ static const struct row {
 	{ "0.10.2 with an adapter",
 	  "[\"chatcmpl-1\",#17,nil," PARAMS ",nil,2,1700000000.25,[\"lora\",1,\"/path\"],nil,nil,nil,3,0,0,"
 	  "{traceparent:\"00-1-2-00\"}]",
-	  "chatcmpl-1 prompt 17 at 1700000000250000000 client 3 max 300 n 2" },
+	  "chatcmpl-1 prompt 17 at 1700000000250000000 client 3 max 300 n 2 lora 1" },
+	{ "0.32 with an adapter",
+	  "[\"chatcmpl-1-0a1b2c3d\",#17,nil,{max_tokens:5},nil,1700000000.25,[\"ada\",2,\"/path\",nil,nil,F,F],nil,nil,nil,nil,"
+	  "0,0,0,nil,F,\"chatcmpl-1\",nil,nil,F,nil,nil]",
+	  "chatcmpl-1-0a1b2c3d of chatcmpl-1 prompt 17 at 1700000000250000000 client 0 max 5 lora 2" },
 	{ "0.13",
 	  "[\"chatcmpl-1\",#17,nil," PARAMS ",nil,2,1700000000.25,nil,nil,nil,nil,3,0,0,nil]",
 	  "chatcmpl-1 prompt 17 at 1700000000250000000 client 3 max 300 n 2" },

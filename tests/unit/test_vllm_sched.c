@@ -303,6 +303,32 @@ static void test_priority__too_late(void **state)
 	EXPECT(f, "2 3c0", "d2:1 p3:20", .run = 2, .wait = 1, .fresh = 1, .prompts = 20);
 }
 
+/* Who needs an adapter for which there is no room is passed over, until there is. */
+static void test_loras__passed_over(void **state)
+{
+	struct fixture *f = *state;
+
+	f->seqs[0].lora = f->seqs[3].lora = 1;
+	f->seqs[1].lora = 2;
+	arrive(f, 0, 10);
+	EXPECT(f, "0c0", "p0:10", .run = 1, .fresh = 1, .prompts = 10);
+	arrive(f, 1, 120);
+	arrive(f, 2, 130);
+	arrive(f, 3, 140);
+	EXPECT(f, "0", "d0:1 p2:99", .run = 2, .wait = 2, .fresh = 1, .prompts = 130);
+	EXPECT(f, "0 2c0", "d0:1 p2:31 p3:68", .run = 3, .wait = 1, .fresh = 1, .prompts = 140);
+	EXPECT(f, "0! 2 3c0", "d0:1 d2:1 p3:72 over0", .run = 2, .wait = 1);
+	EXPECT(f, "2 3!", "d2:1 d3:1 over3", .run = 1, .wait = 1);
+	EXPECT(f, "2", "d2:1 p1:99", .run = 2, .fresh = 1, .prompts = 120);
+	/* One more ran beside it: then there was room for two. */
+	f->seqs[4].lora = 3;
+	f->seqs[5].lora = 2;
+	arrive(f, 4, 150);
+	arrive(f, 5, 160);
+	EXPECT(f, "2 1c0", "d2:1 p1:21 p4:78", .run = 3, .wait = 1, .fresh = 1, .prompts = 150);
+	EXPECT(f, "2 1 4c0", "d2:1 d1:1 p4:72 p5:26", .run = 4, .fresh = 1, .prompts = 160);
+}
+
 /* With pipeline parallelism a running one is in every second step only. */
 static void test_sync__left_out_is_not_preempted(void **state)
 {
@@ -499,7 +525,7 @@ int main(void)
 		T(preempt__in_the_middle_of_a_prompt), T(preempt__two_come_back_at_once),
 		T(preempt__another_than_thought), T(evict__all_lose_their_place), T(evict__with_new_ones),
 		T(evict__tells_no_mode), T(evict__not_for_one), T(sync__left_out_is_not_preempted), T(sync__left_out_without_counters),
-		T(priority__who_goes_first), T(priority__who_loses_its_place), T(priority__too_late),
+		T(priority__who_goes_first), T(priority__who_loses_its_place), T(priority__too_late), T(loras__passed_over),
 		T(abort__during_a_step), T(abort__its_output_came_first), T(abort__of_one_that_waits),
 		T(abort__in_the_middle_of_a_prompt), T(abort__between_two_steps), T(abort__that_the_engine_is_slow_to_see),
 		T(abort__and_an_admission_that_is_not_counted),
