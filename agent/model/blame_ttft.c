@@ -256,8 +256,10 @@ static int cut_wait(struct walk *w)
 	}
 	last_end = least(first.hole_ns, w->end_ns);
 	if (place < own && last_end > w->at_ns) {
-		if (lost_in(b, w->at_ns, last_end)) {
-			gap_add(w->g, MECH_LOST, PROV_NONE, last_end - w->at_ns, NULL, NULL);
+		bool lost = lost_in(b, w->at_ns, last_end);
+
+		if (lost || q->begin_open) {	/* it may not have waited at all: then nobody is to blame */
+			gap_add(w->g, lost ? MECH_LOST : MECH_UNEXPLAINED, PROV_NONE, last_end - w->at_ns, NULL, NULL);
 			w->at_ns = last_end;
 		} else if (cut_queue(w, last_end)) {
 			return -1;

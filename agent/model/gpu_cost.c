@@ -37,6 +37,14 @@ static bool fit_end(const struct line_fit *f, double *ret_base, double *ret_slop
 	return true;
 }
 
+/* A step that only decodes, as far as that is known, and how long it took is. */
+static bool is_decode(const struct inferred *f, const struct gpu_load *loads, size_t i, int by)
+{
+	const struct istep *s = &f->steps.v[i];
+
+	return gpu_time_of(s, by) != GPU_UNKNOWN && !loads[i].waits && !loads[i].ends && s->n_decode;
+}
+
 static void fit_decodes(const struct inferred *f, const struct gpu_load *loads, int by, struct gpu_cost *c)
 {
 	struct line_fit l = { 0 };
@@ -44,12 +52,60 @@ static void fit_decodes(const struct inferred *f, const struct gpu_load *loads, 
 	for (size_t i = 0; i < f->steps.n; i++) {
 		const struct istep *s = &f->steps.v[i];
 
-		if (gpu_time_of(s, by) == GPU_UNKNOWN || loads[i].waits || loads[i].ends || !s->n_decode)
-			continue;
-		if (!f->has_graphs || !s->replayed)	/* steps with prompts are not replayed */
+		/* steps with prompts are not replayed */
+		if (is_decode(f, loads, i, by) && (!f->has_graphs || !s->replayed))
 			fit_add(&l, s->n_decode, (double)gpu_time_of(s, by));
 	}
 	c->decodes = fit_end(&l, &c->base_ns, &c->per_seq_ns);
+}
+
+static double off_decodes(const struct gpu_decodes *d, const struct istep *s, int by)
+{
+	return fabs((double)gpu_time_of(s, by) - d->base_ns - d->per_seq_ns * s->n_decode);
+}
+
+/* Those within max_err of what is known so far. Batches of one size say nothing of what a sequence takes. */
+static void fit_near(const struct inferred *f, const struct gpu_load *loads, int by, double max_err, struct gpu_decodes *d)
+{
+	struct gpu_decodes was = *d;
+	struct line_fit l = { 0 };
+
+	for (size_t i = 0; i < f->steps.n; i++)
+		if (is_decode(f, loads, i, by) && off_decodes(&was, &f->steps.v[i], by) <= max_err)
+			fit_add(&l, f->steps.v[i].n_decode, (double)gpu_time_of(&f->steps.v[i], by));
+	if (l.n < MIN_SAMPLES)
+		return;
+	d->known = true;
+	if (!fit_end(&l, &d->base_ns, &d->per_seq_ns)) {
+		d->base_ns = l.sy / l.n;
+		d->per_seq_ns = 0;
+	}
+}
+
+int gpu_decodes_fit(const struct inferred *f, const struct gpu_load *loads, int by, struct gpu_decodes *ret)
+{
+	uint64_t *room = malloc((f->steps.n + 1) * sizeof(*room));
+
+	*ret = (struct gpu_decodes){ .known = false };
+	if (!room)
+		return -ENOMEM;
+	/* from the median on, which some that stood still do not move */
+	for (int round = 0; round < 3; round++) {
+		size_t n = 0;
+
+		for (size_t i = 0; i < f->steps.n; i++)
+			if (is_decode(f, loads, i, by))
+				room[n++] = (uint64_t)off_decodes(ret, &f->steps.v[i], by);
+		if (n < MIN_SAMPLES)
+			break;
+		ret->err_ns = (double)pct_u64(room, n, 500);
+		if (!round)
+			ret->base_ns = ret->err_ns;
+		else
+			fit_near(f, loads, by, ODD_TIMES * ret->err_ns + 1, ret);
+	}
+	free(room);
+	return 0;
 }
 
 /* Steps in a row with prompts that all begin and end there: what is in them together is known. */

@@ -10,6 +10,12 @@ struct gpu_cost {		/* per_token_ns 0: not known */
 	bool decodes;		/* the first two are known from steps without prompts */
 };
 
+/* What steps that only decode take, and how far off that usually is. */
+struct gpu_decodes {
+	bool known;
+	double base_ns, per_seq_ns, err_ns;
+};
+
 /* Per step: how many prompts end there, and how many may have a part there. */
 struct gpu_load {
 	uint32_t ends, waits;
@@ -26,5 +32,8 @@ static inline uint64_t gpu_time_of(const struct istep *s, int by)
 
 /* Least squares, the second time without those steps that do not fit. loads: one for each step. 0 or -ENOMEM. */
 int gpu_cost_fit(const struct inferred *f, const struct gpu_load *loads, int by, struct gpu_cost *ret);
+
+/* Of steps for which nobody waited. 0 or -ENOMEM. */
+int gpu_decodes_fit(const struct inferred *f, const struct gpu_load *loads, int by, struct gpu_decodes *ret);
 
 #endif

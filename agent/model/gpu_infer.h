@@ -34,6 +34,7 @@ struct inferred {
 	VEC(struct istep) steps;
 	VEC(struct imember) members;
 	uint32_t *first_of;	/* by request: istep of its first token + 1, 0: not known */
+	bool *begin_open;	/* by request: its prompt may have begun before its first step that is known */
 };
 
 /* gpu_prompts.c: which requests had a part of their prompt computed in which step. 0 or -ENOMEM */

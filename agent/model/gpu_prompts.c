@@ -17,6 +17,7 @@ enum {
 	MIN_PART = 4,		/* tokens */
 	MAX_BACK = 4096,	/* of those that came last are looked at for each step */
 	NOISE_PCT = 3,		/* of a step's length: no two are alike */
+	LONG_PCT = 25, LONG_TIMES = 4,	/* beyond what its decodes take, and beyond the usual error: a prompt is in it */
 };
 #define NEAR 0.06		/* of a step's length */
 #define FAR 0.24		/* then it is no full step */
@@ -25,6 +26,9 @@ enum {
 struct waiting {		/* a request with a first token */
 	uint64_t since_ns;
 	uint32_t request, first;	/* istep of its first token */
+	uint32_t chance;	/* the first one that could have had a part of it */
+	uint32_t from;		/* from this one to `first` all took longer than decodes do; first: none did */
+	uint32_t begin;		/* the first one that is taken to have one */
 	uint32_t prompt, done;	/* tokens; prompt 0: not known */
 	bool cut_before;	/* a part may have been computed before anything was seen */
 };
@@ -33,6 +37,7 @@ struct prompts {
 	VEC(struct waiting) w;	/* by arrival */
 	size_t here, lo;	/* of these, so many have come; those before lo have their first token */
 	struct gpu_cost cost[2];	/* on the device; as the host saw it */
+	struct gpu_decodes decodes[2];
 	uint32_t budget;	/* tokens of a full step, 0: not known ... */
 	uint32_t full[2];	/* ... and as they are measured, by each of the costs */
 };
@@ -60,7 +65,8 @@ static int list_waiting(struct prompts *p)
 		w = vec_push(&p->w, SIZE_MAX);
 		if (!w)
 			return -ENOMEM;
-		*w = (struct waiting){ .since_ns = since, .request = i, .first = p->f->first_of[i] - 1 };
+		*w = (struct waiting){ .since_ns = since, .request = i, .first = p->f->first_of[i] - 1,
+				       .begin = p->f->first_of[i] - 1 };
 		if (r->prompt.prov && r->prompt.n > (r->cached.prov ? r->cached.n : 0))
 			w->prompt = r->prompt.n - (r->cached.prov ? r->cached.n : 0);
 	}
@@ -171,6 +177,54 @@ static bool is_cut(const struct prompts *p, const struct istep *s, bool full, do
 	return left >= MIN_PART && left * 100 >= all * PART_PCT && left * 100 >= tokens * NOISE_PCT;
 }
 
+/* ---- where nobody says how long prompts are ---- */
+
+/* Whichever tells of this step; NULL: none. */
+static const struct gpu_decodes *decodes_of(const struct prompts *p, const struct istep *s, int *ret_by)
+{
+	for (int by = 0; by < 2; by++)
+		if (p->decodes[by].known && gpu_time_of(s, by) != GPU_UNKNOWN) {
+			*ret_by = by;
+			return &p->decodes[by];
+		}
+	return NULL;
+}
+
+static bool took_long(const struct prompts *p, const struct istep *s)
+{
+	int by;
+	const struct gpu_decodes *d = decodes_of(p, s, &by);
+	double ns = d ? d->base_ns + d->per_seq_ns * s->n_decode : 0;
+	double over = d ? (double)gpu_time_of(s, by) - ns : 0;
+
+	return d && over > ns * LONG_PCT / 100 && over > LONG_TIMES * d->err_ns;
+}
+
+/* Is it known whether a prompt had a part in this step? */
+static bool tells(const struct prompts *p, const struct istep *s)
+{
+	int by;
+
+	return (p->f->has_graphs && s->replayed) || measured(p, s, 0) >= 0 || measured(p, s, 1) >= 0 || decodes_of(p, s, &by);
+}
+
+/* A prompt is computed in steps in a row, up to that of its first token. */
+static void find_long(const struct prompts *p, const struct gpu_load *loads, struct waiting *w)
+{
+	w->from = w->first;
+	while (w->from > w->chance && !loads[w->from - 1].ends && took_long(p, &p->f->steps.v[w->from - 1]))
+		w->from--;
+}
+
+/* Steps without a part of it before the first that is taken to have one, and nobody knows if that is true: its prompt may
+ * have begun in any of them, and what is before that is no wait that anybody saw. */
+static void note_open(const struct prompts *p, const struct waiting *w)
+{
+	for (uint32_t i = w->chance; i < w->begin; i++)
+		if (!tells(p, &p->f->steps.v[i]))
+			p->f->begin_open[w->request] = true;
+}
+
 /* ---- who ---- */
 
 static uint32_t whole(double tokens)
@@ -181,6 +235,7 @@ static uint32_t whole(double tokens)
 static int add_part(struct prompts *p, struct waiting *w, uint32_t at, uint32_t n_tokens)
 {
 	w->done += n_tokens;
+	w->begin = at < w->begin ? at : w->begin;
 	return imember_add(p->f, &(struct imember){ at, w->request, n_tokens, TL_PREFILL, at == w->first });
 }
 
@@ -261,7 +316,7 @@ static int fill_step(struct prompts *p, uint32_t i, const struct gpu_load *l)
 	if (err || !cut)
 		return err;
 	if (all < 0)		/* nothing to measure by: a step without an end that is no replay has a part */
-		return p->f->has_graphs && !l->ends ? add_part(p, cut, i, 0) : 0;
+		return !l->ends && (p->f->has_graphs || i >= cut->from) ? add_part(p, cut, i, 0) : 0;
 	if (n_open)		/* who waits fills what is left of a step */
 		return add_part(p, cut, i, whole(left / (n_open + 1)));
 	if (!is_cut(p, s, full, all, left))
@@ -282,6 +337,7 @@ int gpu_infer_prompts(struct inferred *f)
 
 		uint32_t i = first_chance(f, w);
 
+		p.w.v[k].chance = i;
 		p.w.v[k].cut_before = was_there(f, w, i) && (!i || f->steps.v[i - 1].segment != f->steps.v[i].segment);
 		for (; i <= w->first; i++) {
 			loads[i].waits++;
@@ -291,10 +347,15 @@ int gpu_infer_prompts(struct inferred *f)
 		loads[w->first].tokens += w->prompt;
 		loads[w->first].open |= !w->prompt || p.w.v[k].cut_before;
 	}
-	for (int by = 0; by < 2 && !err; by++)
+	for (int by = 0; by < 2 && !err; by++) {
 		err = gpu_cost_fit(f, loads, by, &p.cost[by]);
+		if (!err)
+			err = gpu_decodes_fit(f, loads, by, &p.decodes[by]);
+	}
 	if (!err)
 		err = find_budget(&p, loads);
+	for (size_t k = 0; k < p.w.n && !err; k++)
+		find_long(&p, loads, &p.w.v[k]);
 	for (uint32_t i = 0; i < f->steps.n && !err; i++) {
 		while (p.here < p.w.n && p.w.v[p.here].since_ns < f->steps.v[i].launch0_ns)
 			p.here++;
@@ -302,6 +363,8 @@ int gpu_infer_prompts(struct inferred *f)
 			p.lo++;
 		err = fill_step(&p, i, &loads[i]);
 	}
+	for (size_t k = 0; k < p.w.n && !err; k++)
+		note_open(&p, &p.w.v[k]);
 	free(loads);
 	vec_free(&p.w);
 	return err;

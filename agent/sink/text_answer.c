@@ -2,6 +2,7 @@
 /* The first sentences of a report: how it went, and what the waiting for first tokens was made of. */
 #include "base/units.h"
 #include "base/util.h"
+#include "model/gpu.h"
 #include "sink/blame_words.h"
 #include "sink/notes.h"
 #include "sink/text_priv.h"
@@ -136,8 +137,20 @@ static const char *part_text(int part)
 				      : part_names[part];
 }
 
+/* Was the largest batch all that there is room for? Where it is inferred who was in a step, or the engine has room for
+ * more, it is only the most that was asked for. */
+static bool is_full(const struct model_view *v, const struct summary *s)
+{
+	if (v->gpu && v->gpu->n_inferred_steps)
+		return false;
+	for (size_t i = 0; i < v->n_engines; i++)
+		if (v->engines[i].e.max_seqs > s->batch.max)
+			return false;
+	return s->busy_from_steps && s->batch.max > 1 && s->batch.mean >= 0.9 * s->batch.max;
+}
+
 /* "Of all waiting for first tokens (12.3 s of 40 requests): 71 % waiting for a slot, 20 % ..." */
-static void write_shares(struct page *p, const struct summary *s, const struct waits *w)
+static void write_shares(struct page *p, const struct model_view *v, const struct summary *s, const struct waits *w)
 {
 	uint64_t full_ns = w->part_ns[PART_WAIT_SLOT] + w->part_ns[PART_WAIT_QUEUE];
 	char text[400], total[UNITS_LEN], full[80] = "";
@@ -155,8 +168,7 @@ static void write_shares(struct page *p, const struct summary *s, const struct w
 		at += snprintf(text + at, sizeof(text) - (size_t)at, "%s%u %% %s", i ? ", " : "",
 			       share_pct(w, w->part_ns[part]), part_text(part));
 	}
-	if (s->busy_from_steps && s->batch.max > 1 && s->batch.mean >= 0.9 * s->batch.max &&
-	    share_pct(w, full_ns) >= FULL_SHARE_PCT)
+	if (is_full(v, s) && share_pct(w, full_ns) >= FULL_SHARE_PCT)
 		snprintf(full, sizeof(full), "; the batch is nearly always full at %u", s->batch.max);
 	page__para(p, "", 0, "Of all waiting for first tokens (%s, %zu requests): %s%s.",
 		   units_ns(total, w->total_ns), w->n, text, full);
@@ -284,7 +296,7 @@ int text_answer(struct page *p, const struct model_view *v, const struct summary
 		   dist_text("TTFT", &s->all.ttft, ttft, sizeof(ttft)), tpot, e2e, w.worst);
 	page__style(p, STYLE_PLAIN);
 	err = write_at_client(p, v, s, sum);
-	write_shares(p, s, &w);
+	write_shares(p, v, s, &w);
 	blame_sum__free(sum);
 	return err;
 }

@@ -2,6 +2,7 @@
 /* Steps of a server whose wire tells of none: made of launches, and who was in them. */
 #include "gpu_feed.h"
 
+#include "model/blame.h"
 #include "model/summary.h"
 
 static struct gpu_feed start(bool probes)
@@ -466,6 +467,80 @@ static void test_gpu_infer__not_replayed(void **state)
 	gpu_feed_free(&f);
 }
 
+/* ---- prompts of which nobody says how long they are ---- */
+
+/* r1 decodes in each step; r2 comes before the fourth, its first token is of the tenth. Steps of `ms`. */
+static const double unknown_ms[14] = { 3, 2, 2, 2, 4, 2, 2, 4, 4, 3.5, 2, 2, 2, 2 };
+
+static void unknown_prompt(struct gpu_feed *f, double (*step)(struct gpu_feed *f, double t, double ms))
+{
+	feed_begin(f, 1, 5);
+	for (int k = 0; k < 14; k++) {
+		double t = 10 + 10 * k, end;
+
+		if (k == 3)
+			feed_begin(f, 2, t - 2);
+		end = step(f, t, unknown_ms[k]);
+		feed_chunk(f, 1, end + 0.2);
+		if (k >= 9)
+			feed_chunk(f, 2, end + 0.3);
+	}
+	feed_end(f, 1, 160, 0, 0);
+	feed_end(f, 2, 160, 0, 0);
+	gpu_feed_done(f);
+}
+
+/* Nothing is replayed here: what is far longer than decodes take, in a row up to the first token, has a part of it. */
+static void test_gpu_infer__long_steps(void **state)
+{
+	struct gpu_feed f = start(false);
+
+	(void)state;
+	unknown_prompt(&f, eager_of);
+	assert_string_equal(members(&f, 54.11), "r1:d");	/* long, but the two behind it are not */
+	assert_string_equal(members(&f, 72.11), "r1:d");
+	assert_string_equal(members(&f, 84.11), "r1:d r2:p");
+	assert_string_equal(members(&f, 94.11), "r1:d r2:p");
+	assert_string_equal(members(&f, 103.61), "r1:d r2:p");
+	assert_int_equal(f.v.requests[1].at_ns[P_PREFILL_START], at(80));
+	gpu_feed_free(&f);
+}
+
+/* Neither records nor waits: how long a step took is not known. */
+static double launched_of(struct gpu_feed *f, double t, double ms)
+{
+	for (int i = 0; i < 9; i++) {
+		struct tl_gpu_launch l = launch_of(f, t + 0.003 * i, TL_CALL_KERNEL, 0);
+
+		FEED(f, l);
+	}
+	return t + ms;
+}
+
+/* When its prompt began is not known, then: no wait in a queue, of nobody. */
+static void test_gpu_infer__no_queue_that_nobody_saw(void **state)
+{
+	struct gpu_feed f = gpu_feed_new();
+	struct gap ttft;
+	struct blame *b;
+
+	(void)state;
+	feed_engine(&f, PID, PID);
+	feed_process(&f, PID, 0);
+	unknown_prompt(&f, launched_of);
+	assert_int_equal(f.v.n_requests, 2);
+	assert_int_equal(f.v.requests[1].at_ns[P_PREFILL_START], 0);
+	assert_true(f.v.requests[1].at_ns[P_FIRST_TOKEN_ENGINE] > 0);
+	assert_int_equal(blame__new(&f.v, &b), 0);
+	assert_true(blame__ttft(b, 1, &ttft));
+	assert_true(ttft.n_parts > 1);
+	assert_int_equal(ttft.parts[0].mechanism, MECH_UNEXPLAINED);
+	for (size_t i = 0; i < ttft.n_parts; i++)
+		assert_int_not_equal(ttft.parts[i].mechanism, MECH_QUEUE);
+	blame__free(b);
+	gpu_feed_free(&f);
+}
+
 /* ---- memory ---- */
 
 static int run_all(struct gpu_feed *f)
@@ -511,6 +586,7 @@ int main(void)
 		cmocka_unit_test(test_gpu_infer__ahead),
 		cmocka_unit_test(test_gpu_infer__launches_only), cmocka_unit_test(test_gpu_infer__behind_window),
 		cmocka_unit_test(test_gpu_infer__two_windows), cmocka_unit_test(test_gpu_infer__not_streamed), cmocka_unit_test(test_gpu_infer__parts),
+		cmocka_unit_test(test_gpu_infer__long_steps), cmocka_unit_test(test_gpu_infer__no_queue_that_nobody_saw),
 		cmocka_unit_test(test_gpu_infer__not_replayed), cmocka_unit_test(test_gpu_infer__oom),
 	};
 

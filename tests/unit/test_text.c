@@ -2,6 +2,7 @@
 /* The report as text: its first line, its honesty, its columns; finding a request by name. */
 #include "unit.h"
 #include "fake_server.h"
+#include "model/gpu.h"
 #include "sink/find.h"
 #include "sink/text.h"
 
@@ -250,8 +251,11 @@ static void test_request__fits_its_width(void **state)
 	}
 }
 
+/* The largest batch that was seen is no limit where the engine has room for more, or who was in a step is inferred. */
 static void test_report__says_what_all_waited_for(void **state)
 {
+	struct gpu_facts facts = { .n_inferred_steps = 1 };
+	struct fake *f = *state;
 	struct fake_job jobs[12];
 	char *text;
 
@@ -264,6 +268,18 @@ static void test_report__says_what_all_waited_for(void **state)
 	assert_has(text, " s, 12 requests): 9");
 	assert_has(text, " % waiting for a slot; the batch is nearly always full at 2.\n");
 	assert_has(text, "; TTFT p50 492 ms, p99 1.16 s; TPOT");	/* 12 values have a p99 */
+	free(text);
+	f->engines[0].e.max_seqs = 3;
+	text = report(f);
+	assert_has(text, " % waiting for a slot.\n");
+	free(text);
+	f->engines[0].e.max_seqs = 2;
+	text = report(f);
+	assert_has(text, " % waiting for a slot; the batch is nearly always full at 2.\n");
+	free(text);
+	f->v.gpu = &facts;
+	text = report(f);
+	assert_has(text, " % waiting for a slot.\n");
 	free(text);
 }
 
