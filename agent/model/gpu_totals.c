@@ -343,13 +343,24 @@ static void add_share(uint64_t *sum_ns, uint64_t ns)
 		*sum_ns += ns;
 }
 
+/* Of all members of a step; 0: of one it is not known, so nobody's share is. */
+static uint64_t tokens_of_step(const struct model *m, const struct rec_step *st)
+{
+	uint64_t all = 0;
+
+	for (uint32_t i = 0; i < st->n_members; i++) {
+		if (!m->members[st->first_member + i].n_tokens)
+			return 0;
+		all += m->members[st->first_member + i].n_tokens;
+	}
+	return all;
+}
+
 static void share_step(struct model *m, uint32_t step)
 {
 	const struct rec_step *st = &m->steps[step];
-	uint64_t busy = m->gpu.steps[step].busy_ns, all = 0;
+	uint64_t busy = m->gpu.steps[step].busy_ns, all = tokens_of_step(m, st);
 
-	for (uint32_t i = 0; i < st->n_members; i++)
-		all += m->members[st->first_member + i].n_tokens;
 	for (uint32_t i = 0; i < st->n_members; i++) {
 		const struct rec_member *k = &m->members[st->first_member + i];
 		uint32_t req = m->seqs[k->seq].req;

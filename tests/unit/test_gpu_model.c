@@ -577,6 +577,38 @@ static void test_gpu_model__shares(void **state)
 	gpu_feed_free(&f);
 }
 
+/* How much of a prompt the second one had in its step is not known: none of it is said of either. */
+static void test_gpu_model__shares_of_unknown_tokens(void **state)
+{
+	struct gpu_feed f = start();
+	struct tl_seq_link link[2] = {
+		{ .hdr = HDR(link[0], TL_SEQ_LINK, 0, PID, 0, at(9)), .req = 1, .slot = 0, .task = 1, .method = TL_LINK_TASK },
+		{ .hdr = HDR(link[1], TL_SEQ_LINK, 0, PID, 0, at(9)), .req = 2, .slot = 1, .task = 2, .method = TL_LINK_TASK },
+	};
+	struct { struct tl_step s; struct tl_member m[2]; } u = {
+		.s = { HDR(u, TL_STEP, 0, PID, TID, at(19.9)), .end_ns = at(22), .n_members = 2, .n_tokens = 1 },
+		.m = { { 0, 1, -1, TL_DECODE, 1, 0 }, { 1, 0, -1, TL_PREFILL, 1, 0 } },
+	};
+
+	(void)state;
+	feed_begin(&f, 1, 8);
+	feed_begin(&f, 2, 8);
+	FEED(&f, link[0]);
+	FEED(&f, link[1]);
+	feed_eager(&f, 10, 10);
+	feed_step(&f, 9.9, 12, 0, 64);
+	feed_eager(&f, 20, 10);
+	feed_one(&f, &u.s.hdr);
+	feed_eager(&f, 30, 10);
+	feed_step(&f, 29.9, 32, 2, 0);
+	gpu_feed_done(&f);
+	assert_ns(f.v.gpu->shares[0].prefill_ns, 1.01);
+	assert_true(f.v.gpu->shares[0].decode_ns == GPU_UNKNOWN);
+	assert_true(f.v.gpu->shares[1].prefill_ns == GPU_UNKNOWN);
+	assert_ns(f.v.gpu->shares[1].decode_ns, 1.01 / 2);
+	gpu_feed_free(&f);
+}
+
 /* ---- memory ---- */
 
 static int run_all(struct gpu_feed *f)
@@ -624,7 +656,8 @@ int main(void)
 		cmocka_unit_test(test_gpu_model__twice), cmocka_unit_test(test_gpu_model__graphs),
 		cmocka_unit_test(test_gpu_model__blame), cmocka_unit_test(test_gpu_model__recorded),
 		cmocka_unit_test(test_gpu_model__ranks), cmocka_unit_test(test_gpu_model__kernels),
-		cmocka_unit_test(test_gpu_model__shares), cmocka_unit_test(test_gpu_model__oom),
+		cmocka_unit_test(test_gpu_model__shares),
+		cmocka_unit_test(test_gpu_model__shares_of_unknown_tokens), cmocka_unit_test(test_gpu_model__oom),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
