@@ -225,6 +225,10 @@ static void judge_target(struct doctor *d)
 		 f->id.role);
 	if (f->id.engine == TL_ENGINE_UNKNOWN)
 		judge_stranger(d, comm);
+	else if (d->wire_engine && d->tls)
+		verdict(d, "T0 available for %s: engine steps on the wire (ZMQ) to pid %u; requests and tokens are "
+			   "encrypted (TLS) and not read.",
+			who, d->wire_engine);
 	else if (d->wire_engine == f->facts.pid)
 		verdict(d, "T0 available for %s, and enough: its steps on the wire (ZMQ) to pid %u, "
 			   "requests and tokens on the sockets of that server.",
@@ -263,6 +267,7 @@ static int ask_vllm(struct doctor *d)
 	if (err || !vllm_server_look(&d->found, d->target.server, &s))
 		return err;
 	d->wire_engine = s.engine;
+	d->tls = s.options.tls;
 	return vllm_server_checks(&s, &d->server);
 }
 

@@ -39,6 +39,7 @@ struct doctor {
 	struct found target;	/* with pid */
 	struct discovery found;	/* without; with the pid of a vLLM: what is around it */
 	bool *engine_t1;	/* of found.found[i]: can its steps be seen by probes? */
+	bool tls;		/* with the pid of a vLLM: what it says to its clients is encrypted */
 	uint32_t wire_engine;	/* with the pid of a vLLM: whose wire shows its steps, 0: nobody's */
 	struct check_list server;	/* with the pid of a vLLM: what that server lets be seen */
 	struct check_list gpu;	/* with pid: of those that use CUDA, it and its children */

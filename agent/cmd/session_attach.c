@@ -113,12 +113,17 @@ static bool has_wire(const struct engine_id *id)
 	return id->engine != TL_ENGINE_VLLM || strncmp(id->role, "worker", 6);
 }
 
-/* vLLM's engine process hears and says all that its API servers do on their ZMQ sockets. */
-static uint32_t mode_of(const struct engine_id *id)
+/* vLLM's engine process hears and says all that its API servers do on their ZMQ sockets. Where these serve on a unix
+ * socket, too, nothing tells it from those but what is said on it. */
+static uint32_t mode_of(const struct discovery *d, const struct found *f)
 {
-	if (id->engine != TL_ENGINE_VLLM)
+	struct vllm_server server;
+
+	if (f->id.engine != TL_ENGINE_VLLM)
 		return TL_TARGET_ALL;
-	return strncmp(id->role, "engine-core", 11) ? TL_TARGET_HTTP : TL_TARGET_WIRE;
+	if (!strncmp(f->id.role, "engine-core", 11))
+		return TL_TARGET_WIRE;
+	return vllm_server_look(d, f->server, &server) && server.options.uds ? TL_TARGET_ALL : TL_TARGET_HTTP;
 }
 
 /* The threads of every process of a server are followed, also of those that speak on no socket. */
@@ -180,7 +185,7 @@ static int prepare(struct session *s, struct joining *j)
 }
 
 /* From now on its sockets and its steps are seen, not one before the other. */
-static int begin_target(struct session *s, struct joining *j)
+static int begin_target(struct session *s, const struct discovery *d, struct joining *j)
 {
 	const struct found *f = j->found;
 	struct target *t = map__get(s->targets, f->facts.pid);
@@ -188,7 +193,7 @@ static int begin_target(struct session *s, struct joining *j)
 	int err = 0;
 
 	if (j->named || has_wire(&f->id))
-		err = src_bpf__add_target_mode(s->bpf, f->facts.pid, j->by_probes ? TL_TARGET_QUIET : mode_of(&f->id));
+		err = src_bpf__add_target_mode(s->bpf, f->facts.pid, j->by_probes ? TL_TARGET_QUIET : mode_of(d, f));
 	else
 		j->ev.tiers = 0;
 	if (!j->by_probes && src_bpf__is_blind(s->bpf))
@@ -257,8 +262,8 @@ static int add_targets(struct session *s, const struct discovery *d, struct join
 		err = say_host(s);
 	for (int pass = 0; pass < 2; pass++)
 		for (size_t i = 0; i < n && !err; i++)
-			if (!all[i].err && (mode_of(&all[i].found->id) == TL_TARGET_WIRE) == !pass)
-				all[i].err = begin_target(s, &all[i]);
+			if (!all[i].err && (mode_of(d, all[i].found) == TL_TARGET_WIRE) == !pass)
+				all[i].err = begin_target(s, d, &all[i]);
 	for (size_t i = 0; i < n && !err; i++) {
 		if (!all[i].err)
 			all[i].err = say_target(s, d, &all[i]);
@@ -297,7 +302,7 @@ static int update_target(struct session *s, const struct discovery *d, const str
 		src_bpf__watch_port(s->bpf, ev.ports[i]);
 	if (other_role && !by_probes && (t->named || has_wire(&f->id)))
 		err = src_bpf__add_target_mode(s->bpf, f->facts.pid,
-					       now_by_probes ? TL_TARGET_QUIET : mode_of(&f->id));
+					       now_by_probes ? TL_TARGET_QUIET : mode_of(d, f));
 	if (!err && other_role)
 		err = follow_threads(s, f);
 	if (err)

@@ -58,6 +58,17 @@ static int check_steps(const struct vllm_server *s, struct check_list *list)
 			 "lost: steps, queue, prefill");
 }
 
+static int check_requests(const struct vllm_server *s, struct check_list *list)
+{
+	if (s->options.tls)
+		return check_add(list, "requests", CHECK_WARN,
+				 "encrypted (--ssl-keyfile): not read; lost: requests and tokens on its sockets, and "
+				 "whose the steps are");
+	if (s->options.uds)
+		return check_add(list, "requests", CHECK_OK, "on a unix socket (--uds)");
+	return 0;
+}
+
 /* How, in the words of doctor's table of probes. */
 static int check_wire(const struct vllm_server *s, struct check_list *list)
 {
@@ -134,6 +145,8 @@ int vllm_server_checks(const struct vllm_server *s, struct check_list *ret)
 {
 	int err = check_steps(s, ret);
 
+	if (!err)
+		err = check_requests(s, ret);
 	if (!err)
 		err = check_wire(s, ret);
 	if (!err)

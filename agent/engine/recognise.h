@@ -74,6 +74,8 @@ uint32_t recognise_max_seqs(const struct proc_facts *f);
 struct vllm_options {
 	bool no_stats;		/* its engines say nothing of their schedulers */
 	bool headless;		/* engines only: their API server is on another host */
+	bool uds;		/* it speaks HTTP on a unix socket ... */
+	bool tls;		/* ... or encrypted */
 	bool by_priority;	/* not in order of arrival */
 	bool config_file;	/* there are options that are not seen here */
 	uint32_t api_servers;	/* processes, 0: not said */

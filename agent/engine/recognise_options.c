@@ -89,6 +89,8 @@ void recognise_vllm_options(const struct proc_facts *f, struct vllm_options *ret
 	const char *policy = option(f, "--scheduling-policy", NULL);
 
 	*ret = (struct vllm_options){
+		.uds = option(f, "--uds", NULL),
+		.tls = option(f, "--ssl-keyfile", NULL) || option(f, "--ssl-certfile", NULL),
 		.by_priority = policy && !strcmp(policy, "priority"),
 		.no_stats = flag(f, "--disable-log-stats", "--no-disable-log-stats"),
 		.headless = flag(f, "--headless", "--no-headless"),

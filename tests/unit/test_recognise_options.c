@@ -35,6 +35,8 @@ static const struct options_case cases[] = {
 	{ "several of everything", { "--api-server-count", "4", "-dp", "8", "--data-parallel-size-local=2",
 				     "--config", "v.yaml" }, 0, 0,
 	  { .api_servers = 4, .engines = 8, .engines_here = 2, .config_file = true } },
+	{ "on a unix socket", { "vllm", "serve", "m", "--uds", "/run/v.sock" }, 0, 0, { .uds = true } },
+	{ "encrypted", { "vllm", "serve", "m", "--ssl_keyfile=k.pem", "--ssl-certfile", "c.pem" }, 0, 0, { .tls = true } },
 	{ "by priority", { "vllm", "serve", "m", "--scheduling-policy", "priority" }, 0, 0, { .by_priority = true } },
 	{ "not by priority", { "--scheduling-policy=priority", "--scheduling_policy=fcfs" }, 0, 0, { 0 } },
 	{ "engines only", { "--headless", "--data-parallel-size", "4", "-dpl", "4", "-asc", "0" }, 0, 0,
@@ -67,6 +69,8 @@ static void test_options__cases(void **state)
 		recognise_vllm_options(&f, &got);
 		assert_int_equal(got.no_stats, c->want.no_stats);
 		assert_int_equal(got.headless, c->want.headless);
+		assert_int_equal(got.uds, c->want.uds);
+		assert_int_equal(got.tls, c->want.tls);
 		assert_int_equal(got.by_priority, c->want.by_priority);
 		assert_int_equal(got.config_file, c->want.config_file);
 		assert_int_equal(got.api_servers, c->want.api_servers);
