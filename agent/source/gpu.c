@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "source/gpu_clock.h"
 #include "source/gpu_door.h"
 #include "source/gpu_tids.h"
 #include "source/inject.h"
@@ -35,6 +36,7 @@ struct gpu {
 	uint32_t data_bytes;	/* of it: what it says itself is not to be trusted */
 	uint64_t tail;		/* ours: the one in the ring is for the library to see */
 	uint32_t n_orders;
+	int64_t ahead_ns;	/* its clock, in a time namespace of its own */
 	enum tl_gpu_level level;	/* as ordered */
 	enum tl_gpu_level fallback;	/* if there is no library any more */
 	enum tl_gpu_trouble trouble;	/* why the level was lowered, until it is told */
@@ -73,7 +75,7 @@ static int use_memfd(struct gpu *g, int memfd)
 	g->ring->magic = TL_RING_MAGIC;
 	g->ring->data_offset = DATA_OFFSET;
 	g->ring->data_bytes = g->data_bytes;
-	g->ring->heartbeat_ns = now_monotonic_ns();
+	g->ring->heartbeat_ns = now_monotonic_ns() + g->ahead_ns;
 	return 0;
 }
 
@@ -109,6 +111,7 @@ static struct gpu *gpu__new(pid_t pid, uint32_t data_bytes)
 	g->memfd = -1;
 	g->pidfd = syscall(SYS_pidfd_open, pid, 0);
 	g->told_ns = now_monotonic_ns();
+	g->ahead_ns = gpu_clock_offset_ns(pid);
 	gpu_tids__init(&g->tids, pid);
 	return g;
 }
@@ -132,7 +135,7 @@ int gpu__serve(pid_t pid, int memfd, struct gpu **ret)
 
 void gpu__beat(struct gpu *g)
 {
-	__atomic_store_n(&g->ring->heartbeat_ns, now_monotonic_ns(), __ATOMIC_RELEASE);
+	__atomic_store_n(&g->ring->heartbeat_ns, now_monotonic_ns() + g->ahead_ns, __ATOMIC_RELEASE);
 }
 
 /* A library that was started with the process waits for us: nobody has to be stopped. -ENOENT: there is none. */
@@ -276,7 +279,7 @@ static bool is_known(const struct tl_hdr *h)
 /* The target can write what it likes, at any time: an event is copied, then looked at. */
 static int take(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)
 {
-	union { struct tl_hdr hdr; struct tl_gpu_name name; char bytes[MAX_EVENT]; } ev;
+	union { struct tl_hdr hdr; struct tl_gpu_name name; struct tl_gpu_span span; char bytes[MAX_EVENT]; } ev;
 	char *data = (char *)g->ring + DATA_OFFSET, *at = data + (g->tail & (g->data_bytes - 1));
 	uint64_t word = __atomic_load_n((uint64_t *)(void *)at, __ATOMIC_ACQUIRE);
 	uint32_t size = word & 0xffff, to_end = data + g->data_bytes - at;
@@ -292,9 +295,12 @@ static int take(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)
 		memcpy(&ev, at, size);
 		memcpy(&ev, &word, sizeof(word));
 		ev.hdr.tgid = g->pid;
+		ev.hdr.ts_ns -= g->ahead_ns;
 		if (ev.hdr.tid)
 			ev.hdr.tid = gpu_tids__ours(&g->tids, ev.hdr.tid, now_ns);
 		tell = is_known(&ev.hdr);
+		if (tell && kind == TL_GPU_SPAN)
+			ev.span.end_ns -= g->ahead_ns;
 		if (tell && kind == TL_GPU_NAME)
 			ev.name.name[sizeof(ev.name.name) - 1] = 0;
 	}
@@ -382,7 +388,7 @@ int gpu__poll(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)
 	struct pollfd p = { g->pidfd, POLLIN, 0 };
 	int n = 0, got = 1;
 
-	__atomic_store_n(&g->ring->heartbeat_ns, now_ns, __ATOMIC_RELEASE);
+	__atomic_store_n(&g->ring->heartbeat_ns, now_ns + g->ahead_ns, __ATOMIC_RELEASE);
 	while (!g->broken && n < MAX_EVENTS && (got = take(g, now_ns, fn, ctx)) > 0)
 		n++;
 	g->broken |= got < 0;

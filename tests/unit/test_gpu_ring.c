@@ -2,6 +2,7 @@
 /* The agent's end of the ring: what a library writes there, and what a hostile process might. */
 #include "source/gpu.h"
 #include "source/gpu_find.h"
+#include "source/gpu_clock.h"
 #include "source/gpu_tids.h"
 
 #include <errno.h>
@@ -290,6 +291,19 @@ static void test_gpu__leaves_without_a_word(void **state)
 	assert_int_equal(f->got.health.to_level, TL_GPU_KERNELS);	/* nothing was lost by it */
 }
 
+static void test_gpu_clock__reads_offsets(void **state)
+{
+	(void)state;
+	assert_int_equal(gpu_clock_parse("monotonic       1000         0\nboottime           0         0\n"), 1000000000000);
+	assert_int_equal(gpu_clock_parse("monotonic         -2 500000000\nboottime           0         0\n"), -1500000000);
+	assert_int_equal(gpu_clock_parse("boottime           5         0\n"), 0);
+	assert_int_equal(gpu_clock_parse("monotonic 9223372036854775807 0\n"), 0);
+	assert_int_equal(gpu_clock_parse("monotonic"), 0);
+	assert_int_equal(gpu_clock_parse(""), 0);
+	assert_int_equal(gpu_clock_offset_ns(getpid()), 0);
+	assert_int_equal(gpu_clock_offset_ns(-1), 0);
+}
+
 static void test_gpu_tids__reads_status(void **state)
 {
 	(void)state;
@@ -406,6 +420,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_gpu__says_what_is_wrong, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_gpu__lowers_the_level, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_gpu__leaves_without_a_word, setup, teardown),
+		cmocka_unit_test(test_gpu_clock__reads_offsets),
 		cmocka_unit_test(test_gpu_tids__reads_status),
 		cmocka_unit_test(test_gpu_tids__maps),
 		cmocka_unit_test(test_gpu_find),
