@@ -209,6 +209,17 @@ static void cut_idle(struct walk *w, uint64_t until_ns)
 	w->at_ns = until_ns;
 }
 
+/* That a step is under way is nobody's doing; that it is twice as long for prompts is theirs. */
+static void add_step_wait(struct walk *w, uint32_t step, uint64_t ns, const struct expected *e)
+{
+	struct step_span at = step_index__span(&w->b->ix, step);
+
+	if (w->b->ix.facts[step].prefill && (!e->n_learnt || 2 * e->decode_ns <= at.t1_ns - at.t0_ns))
+		gap_add_members(w->b, w->g, MECH_STEP_WAIT, ns, step, w->seq);
+	else
+		gap_add(w->g, MECH_STEP_WAIT, PROV_OBSERVED, ns, NULL, NULL);
+}
+
 /* A step that was under way, or planned, when it came. What made it longer than usual, if evidence says,
  * is the reason for that much of the wait. */
 static void cut_planned(struct walk *w, uint32_t step)
@@ -229,7 +240,7 @@ static void cut_planned(struct walk *w, uint32_t step)
 		clues__step(w->b->clues, step, e.step_ns, &l);
 		gap_add_clues(w->g, &l, &left);
 	}
-	gap_add_members(w->b, w->g, MECH_STEP_WAIT, wait - excess + left, step, w->seq);
+	add_step_wait(w, step, wait - excess + left, &e);
 	w->at_ns = most(w->at_ns, until);
 }
 

@@ -358,6 +358,9 @@ static void note_stops(const struct model_view *v, struct health *h)
 		n->t0_ns = t0 < n->t0_ns ? t0 : n->t0_ns;
 		n->t1_ns = s->hdr.ts_ns > n->t1_ns ? s->hdr.ts_ns : n->t1_ns;
 		n->n |= (s->hdr.flags & TL_F_TRUNC) != 0;
+		n->several |= n->stopped && n->stopped != s->hdr.tgid;
+		if (!n->stopped || s->hdr.tgid == n->tgid)
+			n->stopped = s->hdr.tgid;
 	}
 }
 

@@ -32,6 +32,8 @@ struct health_note {
 	int64_t jump_ns;	/* CLOCK_STEP: by how much */
 	uint32_t ppm;		/* BUDGET: of the target's speed */
 	char holder[32];	/* BUSY: who has them, "" if not known */
+	uint32_t stopped;	/* STOPPED: the process that was: tgid if that one, alone or not, else one of its server ... */
+	bool several;		/* ... and others of it */
 };
 enum { MAX_HEALTH_NOTES = 64 };
 struct health {

@@ -221,6 +221,17 @@ static void append_ruled_out(struct sentence *to, uint64_t bits)
 		append(to, " and %d more", __builtin_popcountll(bits & ~named));
 }
 
+/* Were most of the steps that somebody waited for so long because of prompts? */
+static bool waited_for_prompts(const struct blame_sum *s)
+{
+	uint64_t ns = 0, all = s->by_mechanism[MECH_STEP_WAIT].ns + s->by_mechanism[MECH_STEP_WAIT].ttft_ns;
+
+	for (size_t i = 0; i < s->n_pairs; i++)
+		if (s->pairs[i].mechanism == MECH_STEP_WAIT && s->pairs[i].culprit.type != WHO_NOBODY)
+			ns += s->pairs[i].ns + s->pairs[i].ttft_ns;
+	return 2 * ns >= all;
+}
+
 static void append_advice(struct sentence *to, const struct model_view *v, const struct blame_sum *s,
 			  int mechanism)
 {
@@ -234,6 +245,8 @@ static void append_advice(struct sentence *to, const struct model_view *v, const
 		       st.smaller, st.chunk, units_ns(then, st.smaller_ns), units_ns(now, st.ns));
 	else if (mechanism == MECH_UNEXPLAINED && s->ruled_out)
 		append_ruled_out(to, s->ruled_out);
+	else if (mechanism == MECH_STEP_WAIT && !waited_for_prompts(s))
+		append(to, "; most of these steps were not longer for prompts: smaller chunks of prefill would not change it");
 	else if (*mechanism_advice((enum mechanism)mechanism))
 		append(to, "; %s", mechanism_advice((enum mechanism)mechanism));
 }

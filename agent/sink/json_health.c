@@ -74,6 +74,7 @@ static void write_note(struct jsonw *w, const struct model_view *v, const struct
 	json_str(w, "to_level", gpu ? name_of(level_names, ARRAY_SIZE(level_names), n->to_level) : NULL);
 	json_ppm_as_pct(w, "overhead_pct", n->ppm, n->kind == HEALTH_GPU_BUDGET);
 	json_str(w, "holder", n->holder);
+	json_maybe_count(w, "stopped_pid", n->stopped, n->kind == HEALTH_STOPPED);
 	write_ranks(w, "missing_ranks", n->missing);
 	write_ranks(w, "waiting_ranks", n->waiting);
 	json_maybe_count(w, "n_ranks", n->n_ranks, bound);

@@ -85,6 +85,22 @@ static void note_hang(const struct model_view *v, const struct health_note *n, c
 	    ms_since(v, n->t0_ns));
 }
 
+/* A worker that stands still keeps steps waiting, but not the process that reads requests. */
+static void note_stop(const struct health_note *n, const struct say *to)
+{
+	bool all = n->stopped == n->tgid;
+	char who[96], by[UNITS_LEN];
+
+	if (all)
+		snprintf(who, sizeof(who), "the server (pid %u) was", n->tgid);
+	else
+		snprintf(who, sizeof(who), "pid %u%s of the server (pid %u) %s", n->stopped, n->several ? " and others" : "", n->tgid,
+			 n->several ? "were" : "was");
+	say(to, "%s stopped or frozen for %s%s: %s; see who stops it: SIGSTOP, a debugger, a frozen cgroup (docker pause)", who,
+	    units_ns(by, n->t1_ns - n->t0_ns), n->n ? ", and still was when the recording ended" : "",
+	    all ? "it read no requests and answered none meanwhile" : "steps that it has a part in waited meanwhile");
+}
+
 static void note_one(const struct model_view *v, const struct health_note *n, const struct say *to)
 {
 	char by[UNITS_LEN];
@@ -108,9 +124,7 @@ static void note_one(const struct model_view *v, const struct health_note *n, co
 		    ms_since(v, n->t0_ns), ms_since(v, n->t1_ns));
 		return;
 	case HEALTH_STOPPED:
-		say(to, "the server (pid %u) was stopped or frozen for %s%s: it read no requests and answered none meanwhile; see "
-		    "who stops it: SIGSTOP, a debugger, a frozen cgroup (docker pause)", n->tgid,
-		    units_ns(by, n->t1_ns - n->t0_ns), n->n ? ", and still was when the recording ended" : "");
+		note_stop(n, to);
 		return;
 	case HEALTH_NOT_KEPT:
 		say(to, "%" PRIu64 " pieces of evidence were not kept: a table was full", n->n);

@@ -431,8 +431,30 @@ static void test_blame__queue_behind_a_prompt(void **state)
 	write_at(f, c, at);
 	g = ttft(t, c);
 	assert_int_equal(part(g, MECH_STEP_WAIT)->ns, MS(100));
+	assert_who(&part(g, MECH_STEP_WAIT)->who, WHO_REQUEST, large);
 	assert_int_equal(part(g, MECH_QUEUE)->ns, MS(200));
 	assert_who(&part(g, MECH_QUEUE)->who, WHO_REQUEST, large);
+}
+
+/* A step that decodes, and has a prompt of next to nothing, was under way: nobody made it any longer. */
+static void test_blame__step_wait_for_decodes(void **state)
+{
+	struct told *t = *state;
+	struct fake *f = t->f;
+	double at = run(f, begin(f, 2), 50, 20, 2);
+	uint32_t small = answer(f, at - 5), c = answer(f, at + 8);
+	const struct gap *g;
+
+	for (int i = 0; i < 2; i++, at += 21) {
+		fake_step(f, at, at + 21);
+		decode(f, 0, at + 21);
+		decode(f, 1, at + 21);
+		fake_member(f, i ? c : small, 'P', 2);
+		write_at(f, i ? c : small, at + 21);
+	}
+	g = ttft(t, c);
+	assert_int_equal(of(g, MECH_STEP_WAIT), MS(13));
+	assert_int_equal(part(g, MECH_STEP_WAIT)->who.type, WHO_NOBODY);
 }
 
 /* Each arrives in the middle of a step, and the next one is planned already. */
@@ -526,7 +548,7 @@ int main(void)
 		T(test_blame__ttft_of_long_prompt), T(test_blame__step_under_way_was_held_up),
 		T(test_blame__hand_over_was_held_up), T(test_blame__hand_over_was_over),
 		T(test_blame__hand_over_waited_for_the_gil),
-		T(test_blame__queue_behind_slot_holder),
+		T(test_blame__queue_behind_slot_holder), T(test_blame__step_wait_for_decodes),
 		T(test_blame__queue_behind_those_that_run), T(test_blame__queue_behind_a_prompt),
 		T(test_blame__steps_planned_ahead), T(test_blame__shared_prefill),
 		T(test_blame__before_the_host), T(test_blame__ttft_not_known),

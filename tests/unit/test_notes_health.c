@@ -177,6 +177,30 @@ static void first_of(void *ctx, const char *sentence)
 		join(ctx, sentence);
 }
 
+/* A worker of the server alone, then another one, then the process that reads requests, too. */
+static void test_notes__stopped_worker(void **state)
+{
+	struct world *w = *state;
+	struct tl_engine *e = &w->f->engines[0].e;
+
+	e->server = 4200;
+	e->hdr.tgid = 4242;
+	stop(w, 100, 4100, 0);
+	assert_non_null(strstr(notes(w), "pid 4242 of the server (pid 4200) was stopped or frozen for 4.00 s: steps that it has a part in waited"));
+	assert_null(strstr(notes(w), "read no requests"));
+	stop(w, 100, 4100, 0);
+	assert_null(strstr(notes(w), "and others"));	/* another thread of it */
+	w->f->engines[1] = w->f->engines[0];
+	w->f->engines[1].e.hdr.tgid = 4243;
+	w->f->v.n_engines = 2;
+	stop(w, 100, 4100, 0);
+	w->e.spans.v[w->e.spans.n - 1].hdr.tgid = 4243;
+	assert_non_null(strstr(notes(w), "pid 4242 and others of the server (pid 4200) were stopped or frozen for 4.00 s"));
+	stop(w, 100, 4100, 0);
+	w->e.spans.v[w->e.spans.n - 1].hdr.tgid = 4200;
+	assert_non_null(strstr(notes(w), "the server (pid 4200) was stopped or frozen for 4.00 s: it read no requests"));
+}
+
 /* Before all answers where nothing else tells of it: no request was read, or it hangs still. */
 static void test_notes__stopped(void **state)
 {
@@ -209,7 +233,7 @@ int main(void)
 		TEST(test_notes__little_communication_is_no_bound),
 		TEST(test_notes__a_rank_that_never_comes),
 		TEST(test_notes__the_last_step_of_a_capture_is_no_hang),
-		TEST(test_notes__stopped),
+		TEST(test_notes__stopped), TEST(test_notes__stopped_worker),
 	};
 
 	return cmocka_run_group_tests_name("notes_health", tests, NULL, NULL);

@@ -470,6 +470,12 @@ static void test_blame__one_mechanism(void **state)
 			    "(40 tokens): 15.0 ms on 1 request; shorter steps bound it");
 	assert_lacks(text, "\nr1      r3 ");
 	free(text);
+	t.mechanism = MECH_STEP_WAIT;	/* by nobody: no prompt made the step longer */
+	fake_blame.gaps[fake_blame.n - 1].parts[fake_blame.gaps[fake_blame.n - 1].n_parts - 1].who.type = WHO_NOBODY;
+	text = render(*state, &t, &(struct text_opts){ .width = 1000 });
+	assert_begins(text, "waiting for a step's end: 15.0 ms before first tokens of 1 request; most of these steps were not longer "
+			    "for prompts: smaller chunks");
+	free(text);
 	t.mechanism = MECH_GC;
 	text = render(*state, &t, &(struct text_opts){ .width = 1000 });
 	assert_begins(text, "No time went to garbage collection.\n");
