@@ -276,6 +276,12 @@ static bool is_known(const struct tl_hdr *h)
 	}
 }
 
+/* Whoever takes events takes a while: the time now is asked for only where it matters. */
+static bool is_to_come(uint64_t ts_ns, uint64_t now_ns)
+{
+	return ts_ns > now_ns + SECOND_NS && ts_ns > now_monotonic_ns() + SECOND_NS;
+}
+
 /* The target can write what it likes, at any time: an event is copied, then looked at. */
 static int take(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)
 {
@@ -303,6 +309,8 @@ static int take(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)
 			ev.span.end_ns -= g->ahead_ns;
 		if (tell && kind == TL_GPU_NAME)
 			ev.name.name[sizeof(ev.name.name) - 1] = 0;
+		if (is_to_come(ev.hdr.ts_ns, now_ns) || (tell && kind == TL_GPU_SPAN && is_to_come(ev.span.end_ns, now_ns)))
+			return -EPROTO;
 	}
 	memset(at, 0, size);
 	g->tail += size;

@@ -167,6 +167,25 @@ static void test_gpu__stops_at_garbage(void **state)
 	}
 }
 
+/* Nothing comes from the future, and a report would be as long as until then. */
+static void test_gpu__stops_at_what_is_to_come(void **state)
+{
+	static const uint64_t late[] = { 3600000000000, 1ull << 62, INT64_MAX };
+
+	(void)state;
+	for (size_t i = 0; i < 2 * ARRAY_SIZE(late); i++) {
+		struct tl_gpu_span s = span(sizeof(s));
+		struct fixture *f;
+
+		setup((void **)&f);
+		*(i % 2 ? &s.hdr.ts_ns : &s.end_ns) = f->now_ns + late[i / 2];
+		put(f, &s, sizeof(s));
+		assert_int_equal(poll_after(f, 10), -EPROTO);
+		assert_int_equal(f->got.n, 0);
+		teardown((void **)&f);
+	}
+}
+
 static void test_gpu__does_not_begin_with_a_step_down(void **state)
 {
 	struct fixture *f = *state;
@@ -415,6 +434,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_gpu__goes_round, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_gpu__skips_other_kinds, setup, teardown),
 		cmocka_unit_test(test_gpu__stops_at_garbage),
+		cmocka_unit_test(test_gpu__stops_at_what_is_to_come),
 		cmocka_unit_test_setup_teardown(test_gpu__does_not_begin_with_a_step_down, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_gpu__tells_health, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_gpu__says_what_is_wrong, setup, teardown),
