@@ -90,7 +90,7 @@ static const char *host_text(const struct gpu_bubbles *b, char *buf, size_t size
 
 static int write_bubbles(struct page *p, const struct model_view *v, uint32_t engine)
 {
-	char idle[UNITS_LEN], between[UNITS_LEN], host[200];
+	char idle[UNITS_LEN], between[UNITS_LEN], host[200], padded[80] = "";
 	struct gpu_bubbles b;
 	int err = gpu_bubbles(v, engine, &b);
 	double all = (double)(b.busy_ns + b.idle_ns);
@@ -105,9 +105,11 @@ static int write_bubbles(struct page *p, const struct model_view *v, uint32_t en
 			   *host ? "; the host then: " : b.between_ns ? "; nothing was seen to hold up the host then" : "",
 			   host);
 	}
+	if (b.n_padded) /* sizes of graphs are told by the batches that they ran only */
+		snprintf(padded, sizeof(padded), ", at least %zu of them padded to a larger batch", b.n_padded);
 	if (b.n_hit || b.n_padded)
-		page__para(p, "", LABEL, "graphs: %zu steps replayed, %zu of them padded to a larger batch; %zu launched "
-			   "kernel by kernel", b.n_hit + b.n_padded, b.n_padded, b.n_eager);
+		page__para(p, "", LABEL, "graphs: %zu steps replayed%s; %zu launched kernel by kernel",
+			   b.n_hit + b.n_padded, padded, b.n_eager);
 	return 0;
 }
 

@@ -199,11 +199,36 @@ static void test_sink_gpu__none(void **state)
 	gpu_feed_free(&f);
 }
 
+/* A graph of which it is not told how many it is for: it ran three and two. Another ran one. */
+static void test_sink_gpu__padded(void **state)
+{
+	struct gpu_feed f = gpu_feed_new();
+	char *text;
+
+	(void)state;
+	feed_engine(&f, PID, PID);
+	feed_process(&f, PID, 0);
+	feed_health(&f, -20, -10, TL_GPU_OFF, TL_GPU_KERNELS, 0, 0, TL_GPU_FINE);
+	feed_clock(&f, -1);
+	for (int k = 0; k < 4; k++) {
+		feed_replay(&f, 10 + 5 * k, 10.2 + 5 * k, k != 3);
+		feed_step(&f, 9.9 + 5 * k, 13 + 5 * k, k == 0 ? 3 : k == 3 ? 1 : 2, 0);
+	}
+	feed_clock(&f, 40);
+	gpu_feed_done(&f);
+	text = written(&f, false);
+	assert_non_null(strstr(text, "graphs: 4 steps replayed, at least "));
+	assert_non_null(strstr(text, " of them padded to a larger batch"));
+	free(text);
+	gpu_feed_free(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sink_gpu__json), cmocka_unit_test(test_sink_gpu__broken),
-		cmocka_unit_test(test_sink_gpu__text), cmocka_unit_test(test_sink_gpu__none),
+		cmocka_unit_test(test_sink_gpu__text), cmocka_unit_test(test_sink_gpu__padded),
+		cmocka_unit_test(test_sink_gpu__none),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
