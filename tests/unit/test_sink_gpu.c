@@ -217,8 +217,7 @@ static void test_sink_gpu__padded(void **state)
 	feed_clock(&f, 40);
 	gpu_feed_done(&f);
 	text = written(&f, false);
-	assert_non_null(strstr(text, "graphs: 4 steps replayed, at least "));
-	assert_non_null(strstr(text, " of them padded to a larger batch"));
+	assert_non_null(strstr(text, "steps replayed, at least 2 of them padded to a larger batch"));
 	free(text);
 	gpu_feed_free(&f);
 }
