@@ -17,6 +17,8 @@ enum gap_side {
 	GAP_ENGINE,	/* between the ends of two steps: not streamed, or chunks fit no outputs */
 	GAP_CLIENT,	/* between two arrivals at the client, as it (or a proxy) says */
 };
+/* For want of what requests queue. */
+enum queue_limit { LIMIT_UNKNOWN, LIMIT_SLOTS, LIMIT_KV, LIMIT_TOKENS, N_QUEUE_LIMITS };
 enum { MAX_PARTS = 48 };
 struct gap {
 	uint32_t request;	/* index */
@@ -30,6 +32,7 @@ struct gap {
 	/* Of its parts, what lies between the engine's output and who gets it, by mechanism: at its end. No later
 	 * token is made later because of it. */
 	uint64_t behind_ns[N_MECHANISMS];
+	uint64_t queue_ns[N_QUEUE_LIMITS];	/* of its time in the queue */
 	bool is_behind;		/* while it is cut: what is added now does */
 	struct blame_part parts[MAX_PARTS];	/* add up to t1 - t0 exactly; longest first */
 	size_t n_parts;

@@ -22,6 +22,7 @@ void gap_begin(struct gap *g, uint32_t request, uint32_t seq, enum gap_side side
 	g->usual_ns = 0;
 	g->ruled_out = 0;
 	memset(g->behind_ns, 0, sizeof(g->behind_ns));
+	memset(g->queue_ns, 0, sizeof(g->queue_ns));
 	g->is_behind = false;
 	g->n_parts = 0;
 }

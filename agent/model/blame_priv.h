@@ -43,6 +43,7 @@ struct output {
 
 /* How an engine takes turns when nobody is disturbed. */
 struct turns {
+	uint32_t max_seqs, max_tokens;	/* most in one step, as its server was told; 0: not known */
 	uint32_t skipped; /* steps without it between two of a sequence's: pipeline parallelism */
 	uint32_t ahead; /* steps that are planned when a request arrives, but the one under way */
 };
@@ -54,8 +55,8 @@ struct way {
 };
 enum { MAX_WAYS = 16 };
 
-struct holder {			/* of a slot or of room, for so long */
-	uint64_t ns;
+struct holder {			/* of a slot or of room: for so long, or so much for so long */
+	uint64_t weight;
 	uint32_t seq;
 };
 
@@ -128,6 +129,9 @@ bool parked_before(const struct blame *b, uint32_t seq, size_t visit,
 /* Its last one before a moment; NULL: none. */
 const struct preempt_root *root_at(const struct blame *b, uint32_t seq, uint64_t t_ns);
 
+/* Tokens that a sequence had in the cache at a moment, nearly: a token per step behind its prompt. */
+uint64_t context_at(const struct blame *b, uint32_t seq, uint64_t t_ns);
+
 /* blame_turns.c */
 int turns_learn(struct blame *b);		/* 0 or -ENOMEM */
 /* The sequence that computes a request's prompt and its first visit with output; UINT32_MAX: none. */
@@ -162,6 +166,12 @@ void cut_visits(struct walk *w, size_t from, size_t to);
 void cut_to_end(struct walk *w);
 /* Time without a step: `usual` of it is own. */
 void cut_hole(struct walk *w, uint64_t until_ns, uint32_t next_step, enum mechanism own);
+
+/* blame_queue.c */
+/* For want of what a sequence that is not in this step waits, as far as the engine says what it has. */
+enum queue_limit queue_limit(const struct blame *b, uint32_t step);
+/* [at_ns, until] behind those that had meanwhile what it waited for. 0 or -1: out of memory. */
+int cut_queue(struct walk *w, uint64_t until_ns);
 
 /* blame_outputs.c */
 void ways_learn(struct blame *b);

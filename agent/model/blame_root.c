@@ -21,8 +21,7 @@ static size_t visit_at(const struct blame *b, const struct rec_sequence *q, uint
 	return lo;
 }
 
-/* Tokens that a sequence had in the cache at a moment, nearly: a token per step behind its prompt. */
-static uint64_t context_at(const struct blame *b, uint32_t seq, uint64_t t_ns)
+uint64_t context_at(const struct blame *b, uint32_t seq, uint64_t t_ns)
 {
 	const struct rec_sequence *q = &b->v.seqs[seq];
 

@@ -221,6 +221,8 @@ static int add_parts(struct adder *a, const struct gap *g)
 	int err = 0;
 
 	a->gap++;
+	for (int i = 0; i < N_QUEUE_LIMITS; i++)
+		s->queue_ns[i] += g->queue_ns[i];
 	for (size_t i = 0; i < g->n_parts && !err; i++) {
 		const struct blame_part *part = &g->parts[i];
 		uint8_t m = part->mechanism < N_MECHANISMS ? part->mechanism : MECH_UNEXPLAINED;

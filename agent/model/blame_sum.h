@@ -30,6 +30,7 @@ struct blame_sum {
 	uint64_t excess_ns;		/* of gaps beyond usual: what was charged to others ... */
 	uint64_t ttft_excess_ns;	/* ... and of TTFTs; what is unexplained is in both */
 	uint64_t prov_ns[PROV_INFERRED + 1];	/* the two by provenance; lost and unexplained apart */
+	uint64_t queue_ns[N_QUEUE_LIMITS];	/* of the time in queues: for want of what */
 	uint64_t n_gaps, n_odd_gaps, n_no_baseline, n_ttfts;
 	uint32_t n_at_client;		/* requests whose gaps and TTFT are those of the client, as somebody says when it had
 					 * its tokens: then what_if[0] is no TTFT and TPOT of the server's socket */

@@ -4,185 +4,11 @@
 #include "model/evidence.h"
 #include "model/summary.h"
 
-#include <stdlib.h>
-
-enum { MAX_HOLDERS_NAMED = 16,
-       MAX_HOLDERS = 4096,	/* more are a crowd; on a slot, of so many that began before */
-       MAX_STEPS_BEHIND = 256,	/* a longer queue is one for places */
-       KV_FULL_PPM = 950000,
-       TINY_NS = 20000,
+enum { TINY_NS = 20000,
        READ_NS = 2000000,	/* a request arrives within this, unless something is wrong */
        IDLE_NS = 5000000	/* and an idle engine begins within this */ };
 enum { HANG_NS = 1000000000 };	/* no prompt is parsed for so long, and still not done */
 enum { MAX_BEFORE_NS = 60000000000ull };	/* a claim's clock began at most so long before */
-
-/* ---- behind whom it waited ---- */
-
-/* When a sequence had its place: from its first step to its last. */
-static struct loss life_of(const struct blame *b, uint32_t seq)
-{
-	const struct rec_sequence *q = &b->v.seqs[seq];
-
-	return (struct loss){ b->v.steps[q->visits[0].step].t0_ns,
-			      b->v.steps[q->visits[q->n_visits - 1].step].t1_ns };
-}
-
-static int add_holder(struct blame *b, const struct walk *w, uint64_t until_ns, uint32_t seq,
-		      size_t *n)
-{
-	struct loss life = life_of(b, seq);
-	uint64_t from = most(life.since_ns, w->at_ns), until = least(life.until_ns, until_ns);
-
-	if (seq == w->seq || until <= from || b->v.seqs[seq].req == w->g->request + 1)
-		return 0;
-	if (blame_room(&b->holders, &b->cap_holders, *n + 1, sizeof(*b->holders)))
-		return -1;
-	b->holders[(*n)++] = (struct holder){ until - from, seq };
-	return 0;
-}
-
-static int by_ns(const void *a, const void *b)
-{
-	const struct holder *x = a, *y = b;
-
-	if (x->ns != y->ns)
-		return x->ns > y->ns ? -1 : 1;
-	return x->seq < y->seq ? -1 : x->seq > y->seq;
-}
-
-/* Where those begin in by_begin whose first step lies behind this place. */
-static size_t begun_behind(const struct blame *b, uint32_t engine, size_t place)
-{
-	size_t lo = b->first_of[engine], hi = b->first_of[engine + 1];
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (b->ix.facts[b->v.seqs[b->by_begin[mid]].visits[0].step].place <= place)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
-}
-
-/* Of one slot per sequence (llama.cpp): who had it. Sequences are in order of their start. */
-static int slot_holders(struct blame *b, const struct walk *w, uint64_t until_ns, size_t *n)
-{
-	const struct rec_sequence *q = &b->v.seqs[w->seq];
-	size_t first = b->first_of[q->engine], at, back = 0;
-
-	if (b->v.engines[q->engine].e.engine != TL_ENGINE_LLAMA)
-		return 0;
-	at = begun_behind(b, q->engine, b->ix.facts[q->visits[0].step].place);
-	while (at-- > first && back++ < MAX_HOLDERS) {
-		uint32_t seq = b->by_begin[at];
-
-		if (seq == w->seq || b->v.seqs[seq].slot != q->slot)
-			continue;
-		if (life_of(b, seq).until_ns <= w->at_ns)
-			break;
-		if (add_holder(b, w, until_ns, seq, n))
-			return -1;
-	}
-	return 0;
-}
-
-/* Those that ran when the wait began, and those that were taken on before it. */
-static int room_holders(struct blame *b, const struct walk *w, uint64_t until_ns, size_t *n)
-{
-	uint32_t engine = b->v.seqs[w->seq].engine;
-	size_t place = step_index__after(&b->ix, engine, w->at_ns), at;
-	const struct rec_step *st;
-
-	if (place == b->ix.first[engine + 1])
-		return 0;
-	st = &b->v.steps[b->ix.order[place]];
-	for (uint32_t i = 0; i < st->n_members; i++)
-		if (add_holder(b, w, until_ns, b->v.members[st->first_member + i].seq, n))
-			return -1;
-	at = begun_behind(b, engine, place);
-	for (; at < b->first_of[engine + 1] && *n <= MAX_HOLDERS; at++) {
-		if (life_of(b, b->by_begin[at]).since_ns >= until_ns)
-			break;
-		if (add_holder(b, w, until_ns, b->by_begin[at], n))
-			return -1;
-	}
-	return 0;
-}
-
-/* Was there a place for one more sequence in a step, as far as the engine says how many there are? Then
- * it waited for a share of the step's tokens. */
-static bool has_place(const struct blame *b, uint32_t step)
-{
-	const struct rec_step *st = &b->v.steps[step];
-	const struct tl_engine *e = &b->v.engines[st->engine].e;
-	const struct rec_step_stats *said = step_stats(&b->v, st);
-
-	if (e->engine == TL_ENGINE_LLAMA)	/* its slot was free, else somebody held it */
-		return true;
-	return e->max_seqs && st->n_members < e->max_seqs &&
-	       said->known & TL_STATS_KV && said->kv_ppm < KV_FULL_PPM;
-}
-
-/* [at_ns, until] behind those whose tokens filled the steps, step by step. false: not for their sake. */
-static bool cut_behind_tokens(struct walk *w, uint64_t until_ns)
-{
-	const struct step_index *ix = &w->b->ix;
-	uint32_t engine = w->b->v.seqs[w->seq].engine;
-	size_t first = step_index__after(ix, engine, w->at_ns), n = 0;
-
-	for (size_t place = first; place < ix->first[engine + 1]; place++, n++) {
-		uint32_t step = ix->order[place];
-
-		if (step_index__span(ix, step).t0_ns >= until_ns)
-			break;
-		if (n == MAX_STEPS_BEHIND || !ix->facts[step].prefill || !has_place(w->b, step))
-			return false;
-	}
-	for (size_t i = 0; i < n; i++) {
-		uint32_t step = ix->order[first + i];
-		uint64_t end = i + 1 < n ? least(w->b->v.steps[step].t1_ns, until_ns) : until_ns;
-
-		gap_add_members(w->b, w->g, MECH_QUEUE, less(end, w->at_ns), step, w->seq);
-		w->at_ns = most(w->at_ns, end);
-	}
-	return n > 0;
-}
-
-/* [at_ns, until] behind those that held its place meanwhile, split by how long each did. */
-static int cut_queue(struct walk *w, uint64_t until_ns)
-{
-	struct blame *b = w->b;
-	uint64_t left = less(until_ns, w->at_ns), weight = 0;
-	size_t n = 0;
-
-	if (!left)
-		return 0;
-	if (slot_holders(b, w, until_ns, &n))
-		return -1;
-	if (!n && cut_behind_tokens(w, until_ns))
-		return 0;
-	if (!n && room_holders(b, w, until_ns, &n))
-		return -1;
-	if (n > MAX_HOLDERS)
-		n = 0;
-	for (size_t i = 0; i < n; i++)
-		weight += b->holders[i].ns;
-	if (n)
-		qsort(b->holders, n, sizeof(*b->holders), by_ns);
-	for (size_t i = 0; i < n && i < MAX_HOLDERS_NAMED; i++) {
-		struct culprit who = culprit_of(b, b->holders[i].seq);
-		uint64_t ns = (uint64_t)((unsigned __int128)left * b->holders[i].ns / weight);
-
-		gap_add(w->g, MECH_QUEUE, PROV_INFERRED, ns, &who, NULL);
-		left -= ns;
-		weight -= b->holders[i].ns;
-	}
-	gap_add(w->g, MECH_QUEUE, PROV_INFERRED, left, NULL, NULL);
-	w->at_ns = until_ns;
-	return 0;
-}
 
 /* ---- before its first step ---- */
 
@@ -440,6 +266,7 @@ static void cut_not_begun(struct walk *w, uint32_t engine)
 
 		if (at.t0_ns > w->at_ns + IDLE_NS)
 			break;
+		w->g->queue_ns[queue_limit(w->b, ix->order[place])] += less(until, w->at_ns);
 		gap_add_members(w->b, w->g, MECH_QUEUE, less(until, w->at_ns), ix->order[place], w->seq);
 		w->at_ns = most(w->at_ns, until);
 	}

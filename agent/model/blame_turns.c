@@ -147,9 +147,37 @@ static int learn_ahead(struct blame *b)
 	return 0;
 }
 
+/* ---- what a step may have ---- */
+
+static uint32_t server_of(const struct tl_engine *e)
+{
+	return e->server ? e->server : e->hdr.tgid;
+}
+
+/* The process that was told is not the one that schedules. */
+static void learn_limits(struct blame *b)
+{
+	for (size_t e = 0; e < b->v.n_engines; e++) {
+		const struct tl_engine *own = &b->v.engines[e].e;
+		struct turns *t = &b->turns[e];
+
+		t->max_seqs = own->max_seqs;
+		t->max_tokens = own->max_step_tokens;
+		for (size_t i = 0; b->ix.first[e] < b->ix.first[e + 1] && i < b->v.n_engines; i++) {
+			const struct tl_engine *other = &b->v.engines[i].e;
+
+			if (server_of(other) != server_of(own))
+				continue;
+			t->max_seqs = t->max_seqs ? t->max_seqs : other->max_seqs;
+			t->max_tokens = t->max_tokens ? t->max_tokens : other->max_step_tokens;
+		}
+	}
+}
+
 int turns_learn(struct blame *b)
 {
 	int err = learn_skipped(b);
 
+	learn_limits(b);
 	return err ? err : learn_ahead(b);
 }

@@ -14,6 +14,13 @@ enum { WORTH_GAPS_PCT = 2, WORTH_TTFT_PCT = 10, WORTH_NS = 5000000, OPENING_GAPS
 /* A second sentence: at least this part of the first one. Other mechanisms: if the first is not enough. */
 enum { SECOND_PART = 10, ENOUGH_PCT = 60, MIN_NEXT_PCT = 10, MAX_NEXT = 3, MAX_RULED_OUT = 5 };
 enum { MIN_CHUNK = 64 };
+/* Of so many culprits one that has less of it does not stand out. */
+enum { MANY_CULPRITS = 6, STANDS_OUT_PCT = 20 };
+
+static unsigned int pct(uint64_t part, uint64_t all)
+{
+	return all ? (unsigned int)(100.0 * (double)part / (double)all + 0.5) : 0;
+}
 
 /* ---- the two sides: between tokens, and before the first ---- */
 
@@ -146,7 +153,6 @@ static void append_request_facts(struct sentence *to, const struct model_view *v
 	append(to, r->status >= 400 ? ", HTTP %u)" : ")", r->status);
 }
 
-/* "; worst culprit r17 (8188 tokens): 640 ms on 2 requests" */
 /* What is behind most of what a culprit did by a mechanism, if it is one and the same. NULL: nothing is, or several. */
 static const struct culprit *main_root(const struct blame_sum *s, int mechanism, unsigned int where,
 				       const struct culprit *who)
@@ -179,17 +185,27 @@ static const struct culprit *main_root(const struct blame_sum *s, int mechanism,
 	return root && 2 * ns > all ? root : NULL;
 }
 
+static uint64_t where_ns(const struct blame_sum *s, int m, unsigned int where)
+{
+	return (where & IN_GAPS ? s->by_mechanism[m].ns : 0) + (where & IN_TTFTS ? s->by_mechanism[m].ttft_ns : 0);
+}
+
+/* "; worst culprit r17 (8188 tokens): 640 ms on 2 requests" */
 static int append_culprit(struct sentence *to, const struct model_view *v, const struct blame_sum *s,
 			  int mechanism, unsigned int where)
 {
 	const struct culprit *root;
-	struct blame_who who;
+	struct blame_who all[MANY_CULPRITS], who;
 	char name[CULPRIT_TEXT], ms[UNITS_LEN];
-	long n = blame_sum__culprits(s, 1ull << mechanism, where, &who, 1);
+	long n = blame_sum__culprits(s, 1ull << mechanism, where, all, MANY_CULPRITS);
 
 	if (n <= 0)
 		return (int)n;
-	append(to, "; worst culprit %s", who_text(v, &who, name, sizeof(name)));
+	who = all[0];
+	if (n == MANY_CULPRITS && STANDS_OUT_PCT * where_ns(s, mechanism, where) > 100 * (who.ns + who.ttft_ns))
+		append(to, "; spread over many, most by %s", who_text(v, &who, name, sizeof(name)));
+	else
+		append(to, "; worst culprit %s", who_text(v, &who, name, sizeof(name)));
 	if (who.who.type == WHO_REQUEST)
 		append_request_facts(to, v, who.who.id);
 	root = who.who.type == WHO_THREAD ? main_root(s, mechanism, where, &who.who) : NULL;
@@ -232,6 +248,55 @@ static bool waited_for_prompts(const struct blame_sum *s)
 	return 2 * ns >= all;
 }
 
+/* An option by its name, of those engines that are there: "llama.cpp --parallel, vLLM --max-num-seqs". */
+static const char *option_text(const struct model_view *v, const char *llama, const char *vllm, char *buf, size_t size)
+{
+	bool any_llama = false, any_vllm = false;
+
+	for (size_t i = 0; i < v->n_engines; i++) {
+		any_llama |= v->engines[i].e.engine == TL_ENGINE_LLAMA;
+		any_vllm |= v->engines[i].e.engine == TL_ENGINE_VLLM;
+	}
+	if (any_vllm && !any_llama)
+		snprintf(buf, size, "vLLM %s", vllm);
+	else if (any_llama && !any_vllm)
+		snprintf(buf, size, "llama.cpp %s", llama);
+	else
+		snprintf(buf, size, "llama.cpp %s, vLLM %s", llama, vllm);
+	return buf;
+}
+
+/* What requests queued for, and how to have more of that. */
+static void append_queue_advice(struct sentence *to, const struct model_view *v, const struct blame_sum *s)
+{
+	uint64_t all = 0, largest = 0;
+	int limit = LIMIT_UNKNOWN;
+	char option[120];
+
+	for (int i = 0; i < N_QUEUE_LIMITS; i++) {
+		all += s->queue_ns[i];
+		if (s->queue_ns[i] > largest) {
+			largest = s->queue_ns[i];
+			limit = i;
+		}
+	}
+	if (limit == LIMIT_KV)
+		append(to, "; %u %% of it for want of room in the KV cache: a larger one (%s), shorter prompts or answers",
+		       pct(largest, all), option_text(v, "--ctx-size", "--gpu-memory-utilization, --kv-cache-dtype",
+						      option, sizeof(option)));
+	else if (limit == LIMIT_TOKENS)
+		append(to, "; %u %% of it while the prompts of others filled the steps: more tokens in a step (%s), which makes "
+			   "it longer", pct(largest, all),
+		       option_text(v, "--batch-size", "--max-num-batched-tokens", option, sizeof(option)));
+	else if (limit == LIMIT_SLOTS)
+		append(to, "; %u %% of it while all places were taken: more sequences at once (%s), if there is memory for them",
+		       pct(largest, all), option_text(v, "--parallel", "--max-num-seqs", option, sizeof(option)));
+	else
+		append(to, "; more sequences at once (%s), if there is memory for them",
+		       option_text(v, "--parallel", "--max-num-seqs", option, sizeof(option)));
+	append(to, ", or another replica shortens it");
+}
+
 static void append_advice(struct sentence *to, const struct model_view *v, const struct blame_sum *s,
 			  int mechanism)
 {
@@ -247,6 +312,8 @@ static void append_advice(struct sentence *to, const struct model_view *v, const
 		append_ruled_out(to, s->ruled_out);
 	else if (mechanism == MECH_STEP_WAIT && !waited_for_prompts(s))
 		append(to, "; most of these steps were not longer for prompts: smaller chunks of prefill would not change it");
+	else if (mechanism == MECH_QUEUE)
+		append_queue_advice(to, v, s);
 	else if (*mechanism_advice((enum mechanism)mechanism))
 		append(to, "; %s", mechanism_advice((enum mechanism)mechanism));
 }
@@ -311,11 +378,6 @@ static void append_phrase(struct sentence *to, const struct model_view *v, const
 	append(to, "%s", phrase(mechanism));
 	if (quota)
 		append(to, " (of %s)", culprit_text(v, quota, name, sizeof(name)));
-}
-
-static unsigned int pct(uint64_t part, uint64_t all)
-{
-	return all ? (unsigned int)(100.0 * (double)part / (double)all + 0.5) : 0;
 }
 
 /* ". Then waiting for a CPU (25 %), a CPU quota that was used up (20 %)": if the first is not all. */

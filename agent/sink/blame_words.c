@@ -15,8 +15,6 @@ static const char *const advice[N_MECHANISMS] = {
 	[MECH_PREFILL] = "smaller chunks of prefill bound each stall, not their sum",
 	[MECH_RECOMPUTE] = "a larger KV cache, or fewer sequences at once, ends preemptions",
 	[MECH_PREEMPTED] = "a larger KV cache, or fewer sequences at once, ends preemptions",
-	[MECH_QUEUE] = "more sequences at once (llama.cpp --parallel, vLLM --max-num-seqs), if there is "
-		       "memory for them, or another replica shortens it",
 	[MECH_STEP_WAIT] = "shorter steps bound it: smaller chunks of prefill",
 	[MECH_LEFT_OUT] = "look for an option that computes prefill and decode in one step (chunked "
 			  "prefill)",

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The answer of blame: what would shorten a queue, and who stands out. */
+#include "unit.h"
+#include "base/util.h"
+#include "fake_blame.h"
+#include "sink/blame_words.h"
+
+static int setup(void **state)
+{
+	fake_blame_clear();
+	*state = fake__new();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	fake__free(*state);
+	return 0;
+}
+
+static void answer_of(struct fake *f, char text[2000])
+{
+	struct blame_sum *s = NULL;
+
+	assert_int_equal(blame_sum__new(&fake_blame, &f->v, &s), 0);
+	assert_int_equal(blame_answer(&f->v, s, N_MECHANISMS, text, 2000), 0);
+	blame_sum__free(s);
+}
+
+static void assert_has(const char *text, const char *part)
+{
+	if (!strstr(text, part))
+		print_error("not there: \"%s\" in: %s\n", part, text);
+	assert_non_null(strstr(text, part));
+}
+
+/* A queue of 100 ms: for want of what, of which engine. */
+static void test_answer__what_would_shorten_the_queue(void **state)
+{
+	static const struct {
+		uint16_t engine;
+		enum queue_limit limit;
+		const char *want;
+	} cases[] = {
+		{ TL_ENGINE_LLAMA, LIMIT_SLOTS, "; 75 % of it while all places were taken: more sequences at once (llama.cpp "
+						"--parallel), if there is memory for them, or another replica shortens it." },
+		{ TL_ENGINE_VLLM, LIMIT_KV, "; 75 % of it for want of room in the KV cache: a larger one (vLLM "
+					    "--gpu-memory-utilization, --kv-cache-dtype), shorter prompts or answers, or "
+					    "another replica shortens it." },
+		{ TL_ENGINE_VLLM, LIMIT_TOKENS, "; 75 % of it while the prompts of others filled the steps: more tokens in a "
+						"step (vLLM --max-num-batched-tokens), which makes it longer, or another "
+						"replica shortens it." },
+		{ TL_ENGINE_VLLM, LIMIT_UNKNOWN, "of TTFTs on 1 request; more sequences at once (vLLM --max-num-seqs), if there "
+						 "is memory for them, or another replica shortens it." },
+		{ TL_ENGINE_UNKNOWN, LIMIT_UNKNOWN, "; more sequences at once (llama.cpp --parallel, vLLM --max-num-seqs), if" },
+	};
+	struct fake *f = *state;
+	struct gap *g;
+	char text[2000];
+
+	fake_request(f, 0);
+	g = fake_gap(0, 0, 0, 5);
+	fake_part_by(g, MECH_QUEUE, 100, WHO_REQUEST, 0, "");
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		f->engines[0].e.engine = cases[i].engine;
+		memset(g->queue_ns, 0, sizeof(g->queue_ns));
+		g->queue_ns[LIMIT_UNKNOWN] = 25000000;
+		g->queue_ns[cases[i].limit] += 75000000;
+		answer_of(f, text);
+		assert_has(text, cases[i].want);
+	}
+}
+
+/* Five have a fifth each: one of them is worst. Of six none has, and none stands out. */
+static void test_answer__spread_over_many(void **state)
+{
+	struct fake *f = *state;
+	struct gap *g;
+	char text[2000];
+
+	for (int i = 0; i < 7; i++)
+		fake_request(f, 0)->prompt = fake_count(40);
+	g = fake_gap(0, 1, 20, 5);
+	for (uint32_t i = 1; i <= 5; i++)
+		fake_part_by(g, MECH_PREFILL, 20, WHO_REQUEST, i, "");
+	answer_of(f, text);
+	assert_has(text, "; worst culprit r");
+	fake_part_by(g, MECH_PREFILL, 21, WHO_REQUEST, 6, "");
+	answer_of(f, text);
+	assert_has(text, "; spread over many, most by r7 (40 tokens): 21.0 ms of gaps on 1 request; ");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+		T(test_answer__what_would_shorten_the_queue), T(test_answer__spread_over_many),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
