@@ -136,8 +136,9 @@ static size_t last_end(const struct inferred *f, uint64_t t_ns)
 	return lo;
 }
 
-/* Tokens that come long behind a step, without another one ending meanwhile, are of steps that nobody saw. */
-static bool is_in_hole(const struct inferred *f, size_t last, uint64_t t_ns)
+/* Tokens that come long behind a step, without another one ending meanwhile, are of steps that nobody saw; but the first
+ * of an answer may be of that step: then the server stood still before it was written. */
+static bool is_far_behind(const struct inferred *f, size_t last, uint64_t t_ns)
 {
 	return last && t_ns - f->steps.v[last - 1].end_ns > HOLE_STEPS * f->usual_ns;
 }
@@ -152,7 +153,8 @@ static void find_holes(struct inferred *f)
 			uint64_t t = chunk_ns(&m->requests[i], k);
 			size_t last = last_end(f, t);
 
-			if (is_in_hole(f, last, t))
+			if (is_far_behind(f, last, t) &&
+			    (m->requests[i].n != 1 || (k && last_end(f, chunk_ns(&m->requests[i], k - 1)) == last)))
 				f->steps.v[last - 1].hole = true;
 		}
 	for (size_t i = 0; i < f->steps.n; i++) {
@@ -168,7 +170,7 @@ uint32_t istep_before(const struct inferred *f, uint64_t t_ns)
 {
 	size_t lo = last_end(f, t_ns);
 
-	if (!lo || f->steps.v[lo - 1].no_step || is_in_hole(f, lo, t_ns))
+	if (!lo || f->steps.v[lo - 1].no_step || (f->steps.v[lo - 1].hole && is_far_behind(f, lo, t_ns)))
 		return UINT32_MAX;
 	/* behind the last step of a window nobody knows what ran */
 	if (lo < f->steps.n && f->steps.v[lo].segment == f->steps.v[lo - 1].segment)

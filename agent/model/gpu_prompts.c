@@ -200,14 +200,6 @@ static bool took_long(const struct prompts *p, const struct istep *s)
 	return d && over > ns * LONG_PCT / 100 && over > LONG_TIMES * d->err_ns;
 }
 
-/* Is it known whether a prompt had a part in this step? */
-static bool tells(const struct prompts *p, const struct istep *s)
-{
-	int by;
-
-	return (p->f->has_graphs && s->replayed) || measured(p, s, 0) >= 0 || measured(p, s, 1) >= 0 || decodes_of(p, s, &by);
-}
-
 /* A prompt is computed in steps in a row, up to that of its first token. */
 static void find_long(const struct prompts *p, const struct gpu_load *loads, struct waiting *w)
 {
@@ -216,13 +208,33 @@ static void find_long(const struct prompts *p, const struct gpu_load *loads, str
 		w->from--;
 }
 
-/* Steps without a part of it before the first that is taken to have one, and nobody knows if that is true: its prompt may
- * have begun in any of them, and what is before that is no wait that anybody saw. */
-static void note_open(const struct prompts *p, const struct waiting *w)
+/* Is it known that this step had no part of a prompt that did not end there? Where it is not known what its tokens take, a
+ * step with the end of another's may be long for either. */
+static bool tells(const struct prompts *p, const struct gpu_load *l, const struct istep *s)
 {
-	for (uint32_t i = w->chance; i < w->begin; i++)
-		if (!tells(p, &p->f->steps.v[i]))
-			p->f->begin_open[w->request] = true;
+	int by;
+
+	if ((p->f->has_graphs && s->replayed) || measured(p, s, 0) >= 0 || measured(p, s, 1) >= 0)
+		return true;
+	return decodes_of(p, s, &by) && !(l->ends && took_long(p, s));
+}
+
+/* Nobody saw what ran when it came, for longer than a step. */
+static bool came_unseen(const struct prompts *p, const struct waiting *w)
+{
+	return w->cut_before && p->f->steps.v[w->chance].launch0_ns > w->since_ns + p->f->usual_ns;
+}
+
+/* Before the first step that is taken to have a part of it there may be others, up to one that is known to have none: then
+ * it is not known when its prompt began, and what is before is no wait that anybody saw. */
+static void note_open(const struct prompts *p, const struct gpu_load *loads, const struct waiting *w)
+{
+	uint32_t i = w->begin;
+
+	if (i > w->chance)
+		p->f->begin_open[w->request] = !tells(p, &loads[i - 1], &p->f->steps.v[i - 1]);
+	else
+		p->f->begin_open[w->request] = came_unseen(p, w);
 }
 
 /* ---- who ---- */
@@ -364,7 +376,7 @@ int gpu_infer_prompts(struct inferred *f)
 		err = fill_step(&p, i, &loads[i]);
 	}
 	for (size_t k = 0; k < p.w.n && !err; k++)
-		note_open(&p, &p.w.v[k]);
+		note_open(&p, loads, &p.w.v[k]);
 	free(loads);
 	vec_free(&p.w);
 	return err;

@@ -362,6 +362,32 @@ static void test_gpu_infer__hole(void **state)
 	gpu_feed_free(&f);
 }
 
+/* The server stands still when a step has ended and nothing is written yet: what comes then is of that step, and no step
+ * was left unseen. */
+static void test_gpu_infer__stood_still(void **state)
+{
+	struct gpu_feed f = start(false);
+
+	(void)state;
+	feed_begin(&f, 1, 5);
+	feed_begin(&f, 2, 6);
+	for (int k = 0; k < 40; k++) {
+		double t = 10 + 10 * k + (k < 20 ? 0 : 700);
+
+		eager_of(&f, t, 2);
+		for (uint32_t r = 1; r <= 2; r++)
+			feed_chunk(&f, r, t + 2.3 + (k == 19 ? 700 : 0));
+	}
+	feed_end(&f, 1, 1600, 0, 0);
+	feed_end(&f, 2, 1600, 0, 0);
+	gpu_feed_done(&f);
+	assert_int_equal(f.v.gpu->n_stretches, 1);
+	assert_int_equal(f.v.n_seqs, 2);
+	assert_int_equal(f.v.seqs[0].n_visits, 40);
+	assert_string_equal(members(&f, 10 + 10 * 19 + 2.11), "r1:d r2:d");
+	gpu_feed_free(&f);
+}
+
 /* An answer in one piece: its tokens are of the last steps before it. */
 static void test_gpu_infer__not_streamed(void **state)
 {
@@ -506,6 +532,66 @@ static void test_gpu_infer__long_steps(void **state)
 	gpu_feed_free(&f);
 }
 
+/* Nor is it told that it waited where another's prompt ended in the long step before. Where that step is no longer than
+ * decodes are, it had no part. */
+static void two_prompts(double ms, uint64_t want)
+{
+	struct gpu_feed f = start(false);
+
+	feed_begin(&f, 1, 5);
+	for (int k = 0; k < 14; k++) {
+		double t = 10 + 10 * k, end;
+
+		if (k == 8)
+			feed_begin(&f, 2, t - 3);
+		if (k == 8)
+			feed_begin(&f, 3, t - 2);
+		end = eager_of(&f, t, k == 8 ? ms : k == 9 ? 4 : 2);
+		feed_chunk(&f, 1, end + 0.2);
+		if (k >= 8)
+			feed_chunk(&f, 2, end + 0.25);
+		if (k >= 9)
+			feed_chunk(&f, 3, end + 0.3);
+	}
+	for (uint32_t r = 1; r <= 3; r++)
+		feed_end(&f, r, 160, 0, 0);
+	gpu_feed_done(&f);
+	assert_int_equal(f.v.requests[1].at_ns[P_PREFILL_START], at(90));
+	assert_int_equal(f.v.requests[2].at_ns[P_PREFILL_START], want);
+	gpu_feed_free(&f);
+}
+
+static void test_gpu_infer__behind_another_prompt(void **state)
+{
+	(void)state;
+	two_prompts(4, 0);
+	two_prompts(2, at(100));
+}
+
+/* It came while nobody looked: the first steps that are seen need not be the first that had a part of its prompt. */
+static void came_before(double t, uint64_t want)
+{
+	struct gpu_feed f = gpu_feed_new();
+
+	feed_engine(&f, PID, PID);
+	feed_process(&f, PID, 0);
+	feed_clock(&f, -1);
+	feed_begin(&f, 1, t);
+	for (int k = 0; k < 12; k++)
+		feed_chunk(&f, 1, eager_of(&f, 10 + 10 * k, k ? 2 : 4) + 0.2);
+	feed_end(&f, 1, 160, 0, 0);
+	gpu_feed_done(&f);
+	assert_int_equal(f.v.requests[0].at_ns[P_PREFILL_START], want);
+	gpu_feed_free(&f);
+}
+
+static void test_gpu_infer__came_unseen(void **state)
+{
+	(void)state;
+	came_before(-30, 0);
+	came_before(8, at(10));	/* nothing ran, and then its prompt */
+}
+
 /* Neither records nor waits: how long a step took is not known. */
 static double launched_of(struct gpu_feed *f, double t, double ms)
 {
@@ -582,10 +668,11 @@ int main(void)
 		cmocka_unit_test(test_gpu_infer__decodes), cmocka_unit_test(test_gpu_infer__late_writes),
 		cmocka_unit_test(test_gpu_infer__left_out), cmocka_unit_test(test_gpu_infer__stalled),
 		cmocka_unit_test(test_gpu_infer__kernels_unseen), cmocka_unit_test(test_gpu_infer__kernels_seen_again),
-		cmocka_unit_test(test_gpu_infer__hole),
+		cmocka_unit_test(test_gpu_infer__hole), cmocka_unit_test(test_gpu_infer__stood_still),
 		cmocka_unit_test(test_gpu_infer__ahead),
 		cmocka_unit_test(test_gpu_infer__launches_only), cmocka_unit_test(test_gpu_infer__behind_window),
 		cmocka_unit_test(test_gpu_infer__two_windows), cmocka_unit_test(test_gpu_infer__not_streamed), cmocka_unit_test(test_gpu_infer__parts),
+		cmocka_unit_test(test_gpu_infer__behind_another_prompt), cmocka_unit_test(test_gpu_infer__came_unseen),
 		cmocka_unit_test(test_gpu_infer__long_steps), cmocka_unit_test(test_gpu_infer__no_queue_that_nobody_saw),
 		cmocka_unit_test(test_gpu_infer__not_replayed), cmocka_unit_test(test_gpu_infer__oom),
 	};
