@@ -92,6 +92,7 @@ static void learn_of_server(struct vllm *v)
 			g->sched.by_priority |= p->by_priority;
 		}
 		g->several = n > 1 || g->n_clients > 1;
+		g->sched.unseen.n_clients = n > g->n_clients ? n : g->n_clients;
 	}
 }
 
@@ -138,7 +139,8 @@ int vllm__add_process(struct vllm *v, struct tl_engine *e)
 		v->cap_engines = cap;
 	}
 	g = &v->engines[v->n_engines];
-	*g = (struct vengine){ .tgid = e->hdr.tgid, .server = e->server, .said = *e };
+	*g = (struct vengine){ .tgid = e->hdr.tgid, .server = e->server, .said = *e,
+			       .sched.unseen.since_ns = e->hdr.ts_ns };
 	p->engine = v->n_engines++;
 	learn_of_server(v);
 	return 0;
@@ -225,6 +227,29 @@ struct vseq *vllm_seq_new(struct vllm *v, struct vllm_id id, uint32_t engine)
 	return q;
 }
 
+struct vseq *vllm_seq_unseen(struct vllm *v, uint32_t engine)
+{
+	char id[32];
+	int n = snprintf(id, sizeof(id), "\1%llu", (unsigned long long)++v->n_unseen);
+
+	return vllm_seq_new(v, (struct vllm_id){ id, n }, engine);
+}
+
+void vllm_seq_name(struct vllm *v, struct vseq *q, struct vllm_id id)
+{
+	uint32_t *at = map__put(v->by_id, vllm_hash(q->engine, id.p, id.len), NULL);
+
+	if (!at) {
+		v->err = -ENOMEM;
+		return;
+	}
+	*at = q->slot;
+	vllm_ids_leave(v, q);
+	map__del(v->by_id, q->id_hash);
+	q->id_hash = vllm_hash(q->engine, id.p, id.len);
+	v->err = vllm_ids_enter(v, q, id);
+}
+
 struct vseq *vllm_seq_find(struct vllm *v, struct vllm_id id, uint32_t engine)
 {
 	const uint32_t *at = map__get(v->by_id, vllm_hash(engine, id.p, id.len));
@@ -233,6 +258,14 @@ struct vseq *vllm_seq_find(struct vllm *v, struct vllm_id id, uint32_t engine)
 }
 
 /* ---- messages ---- */
+
+/* The number of the socket that the message at hand came on, among those on which the engine's requests come. */
+static uint8_t client_of(struct vllm *v, struct vengine *g)
+{
+	if (!v->sock->client && g->n_asking < UINT8_MAX)
+		v->sock->client = ++g->n_asking;
+	return v->sock->client;
+}
 
 static void on_add(struct vllm *v, struct vengine *g, const struct vllm_add *a)
 {
@@ -261,12 +294,13 @@ static void on_add(struct vllm *v, struct vengine *g, const struct vllm_add *a)
 	q->asked_ns = a->arrival_ns;
 	q->priority = a->priority;
 	q->lora = a->lora;
+	q->client = client_of(v, g);
 	ev.slot = q->slot;
 	vllm_emit(v, &ev.hdr);
 	vllm_ids_link(v, q, req);
 }
 
-static void on_abort(struct vllm *v, const struct zmtp_frame *body)
+static void on_abort(struct vllm *v, struct vengine *g, const struct zmtp_frame *body)
 {
 	struct vllm_ids ids;
 	struct vllm_id id;
@@ -280,6 +314,8 @@ static void on_abort(struct vllm *v, const struct zmtp_frame *body)
 
 		if (q && q->state != VSEQ_DONE && !q->abort_ns)
 			q->abort_ns = v->now_ns;	/* the scheduler decides which step is its last */
+		else if (!q)
+			g->sched.unseen.abort_ns = v->now_ns;
 	}
 }
 
@@ -299,6 +335,7 @@ static void on_ready(struct vllm *v, struct vengine *g, const struct zmtp_frame 
 	struct tl_engine *ev = &g->said;
 	struct vllm_ready ready;
 
+	g->sched.unseen.none = true;
 	if (!p || vllm_msg_ready(body->data, body->len, &ready) ||
 	    (ev->max_step_tokens == ready.max_step_tokens && ev->max_seqs == ready.max_seqs))
 		return;
@@ -324,7 +361,7 @@ void vllm_message(void *ctx, const struct zmtp_message *msg)
 		return;
 	case VLLM_ABORT:
 		if (!v->out_dir)
-			on_abort(v, body);
+			on_abort(v, g, body);
 		return;
 	case VLLM_OUTPUTS:
 		if (v->out_dir)
@@ -367,7 +404,7 @@ int vllm__lost(struct vllm *v)
 	vllm_sockets_resync(v);
 	for (size_t i = 0; i < v->n_engines; i++) {
 		vengine_flush(v, &v->engines[i]);
-		vsched__lost(&v->engines[i].sched);
+		vsched__lost(&v->engines[i].sched, v->now_ns);
 	}
 	return v->err;
 }

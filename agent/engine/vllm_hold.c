@@ -133,6 +133,8 @@ void vllm_outputs(struct vllm *v, struct vengine *g, const struct zmtp_frame *bo
 	if (!v->sock->has_client && (o.n_rows || o.utility)) {
 		v->sock->has_client = true;
 		g->several |= ++g->n_clients > 1;
+		if (g->sched.unseen.n_clients < g->n_clients)
+			g->sched.unseen.n_clients = g->n_clients;
 	}
 	if (o.utility || o.wave || (g->coordinated && !v->sock->has_client))
 		return;

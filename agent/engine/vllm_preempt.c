@@ -30,7 +30,7 @@ static size_t find_last(const struct vsched *s, const struct vseq *seqs, bool al
 	for (size_t i = s->running.n; i-- > 0 && (!last || s->by_priority);) {
 		const struct vseq *q = &seqs[s->running.v[i]];
 
-		if (q->state == VSEQ_OVER || q->abort_ns || (!vsched_is_async(s) && q->row && !all))
+		if (q->state == VSEQ_OVER || q->abort_ns || ((!vsched_is_async(s) || s->unseen.unsettled) && q->row && !all))
 			continue;
 		if (!last || vseq_goes_before(last, q)) {
 			last = q;
@@ -53,6 +53,14 @@ static int preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *
 		if (at == SIZE_MAX)
 			break;
 		q = &seqs[s->running.v[at]];
+		if (q->unseen) {
+			err = vsched_unseen_leaves(s, seqs);
+			continue;
+		}
+		if (!all && q->state == VSEQ_PREFILL && !q->n_out && (s->unseen.unsettled || q->doubt)) {
+			err = vsched_unseen_put_back(s, seqs, q);
+			continue;
+		}
 		vslots_erase(&s->running, at);
 		if (s->preempted.n >= in->waiting + n_back) {	/* it does not wait either: its end was not seen */
 			q->given_up = true;
@@ -89,7 +97,7 @@ bool vsched_is_evicted(const struct vsched *s, const struct vseq *seqs, const st
 {
 	uint64_t n_gone = 0, n_in_it = in->running;
 
-	if (!in->has_queues || !s->complete || !s->has_strangers || s->strangers)
+	if (!in->has_queues || !s->complete || !s->unseen.none)
 		return false;
 	for (size_t i = 0; i < s->waiting.n; i++)
 		n_gone += seqs[s->waiting.v[i]].state == VSEQ_PREEMPTED;

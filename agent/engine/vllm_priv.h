@@ -38,6 +38,7 @@ struct vsocket {
 	struct stream_pos pos[2];	/* by direction: in, out */
 	uint64_t last_ns;
 	bool has_client;	/* an API server is at its other end: it had outputs */
+	uint8_t client;		/* which of its engine's, if it has requests; 0: it had none */
 };
 
 struct vhttp {
@@ -83,6 +84,7 @@ struct vengine {
 	struct vsched sched;
 	bool coordinated;	/* it tells a coordinator how many it runs, in messages of no step */
 	uint32_t n_clients;	/* sockets on which outputs went: API servers, which may be on other hosts */
+	uint8_t n_asking;	/* sockets on which requests came */
 	bool several;		/* there are several API servers: */
 	struct vheld *held[MAX_HELD];	/* messages that wait for others, by time; behind them spare ones */
 	size_t n_held, n_made;
@@ -106,6 +108,7 @@ struct vllm {
 	uint32_t *free_slots;
 	size_t n_free, cap_free;
 	struct vllm_counts counts;
+	uint64_t n_unseen;	/* that ran without an id: for one that nobody else has */
 
 	/* The event at hand. */
 	uint64_t now_ns;
@@ -121,6 +124,8 @@ void vllm_emit(struct vllm *v, const struct tl_hdr *ev);
 uint64_t vllm_hash(uint32_t whose, const void *p, size_t len);
 struct vseq *vllm_seq_new(struct vllm *v, struct vllm_id id, uint32_t engine);
 struct vseq *vllm_seq_find(struct vllm *v, struct vllm_id id, uint32_t engine);
+struct vseq *vllm_seq_unseen(struct vllm *v, uint32_t engine);	/* one whose id is not known yet ... */
+void vllm_seq_name(struct vllm *v, struct vseq *q, struct vllm_id id);	/* ... and now is */
 void vllm_seq_end(struct vllm *v, struct vengine *g, struct vseq *q, uint64_t ns);
 void vllm_seq_forget(struct vllm *v, struct vseq *q);
 

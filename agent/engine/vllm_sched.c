@@ -60,9 +60,10 @@ bool vsched__was_idle(const struct vsched *s, const struct vseq *seqs, uint64_t 
 	return true;
 }
 
-void vsched__lost(struct vsched *s)
+void vsched__lost(struct vsched *s, uint64_t now_ns)
 {
 	s->planned = s->complete = false;
+	s->unseen = (struct vunseen){ .since_ns = now_ns, .runs = s->unseen.runs, .n_clients = s->unseen.n_clients };
 }
 
 /* The step that was planned is not known to be this one: who has ended and was in it, is over now. */
@@ -172,9 +173,7 @@ static bool may_not_know(const struct vseq *q, const struct vsched_in *in)
 	return q->state != VSEQ_DECODE || q->row || q->spoke_ns == in->end_ns;
 }
 
-/* How many of the running the engine counts when it says how many run: those that have ended, or are told
- * to stop, are none of them; unless it does not know yet: *ret_n_aborted. */
-static int64_t count_running(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in,
+int64_t vsched_count_running(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in,
 			     int64_t *ret_n_aborted)
 {
 	int64_t n = 0;
@@ -221,6 +220,27 @@ static bool is_first_row(const struct vseq *seqs, const struct vsched_row *row)
 	return seqs[row->slot].state == VSEQ_WAITING && !seqs[row->slot].guess;
 }
 
+/* Rows say when they were taken on. One that shares its step with one that goes on decoding, and was taken on after the
+ * step before: not planned ahead. Two that were taken on before: planned ahead, or one would have had no room. */
+static void look_at_times(struct vsched *s, const struct vseq *seqs, const struct vsched_in *in)
+{
+	bool goes_on = false, late = false;
+	unsigned n_before = 0;
+
+	for (size_t i = 0; i < in->n_rows; i++) {
+		const struct vseq *q = &seqs[in->rows[i].slot];
+		uint64_t ns = in->rows[i].scheduled_ns;
+
+		goes_on |= q->state == VSEQ_DECODE && q->spoke_ns == in->begin_ns;
+		late |= ns > in->begin_ns;
+		n_before += ns && ns < in->begin_ns;
+	}
+	if (late && goes_on)
+		vote(s, -1);
+	else if (n_before > 1)
+		vote(s, 1);
+}
+
 /* A short prompt, taken on by a busy engine: does its output come at once? */
 static void look_for_mode(struct vsched *s, const struct vseq *seqs, const struct vsched_in *in)
 {
@@ -228,11 +248,15 @@ static void look_for_mode(struct vsched *s, const struct vseq *seqs, const struc
 	const struct vseq *first = NULL;
 	bool more;
 
-	if (!in->has_queues || in->cut || !(s->complete || in->new_requests))
+	if (!in->has_queues || in->cut)
 		return;
-	if (!s->has_strangers || s->strangers)
+	if (!in->woke && in->begin_ns < in->end_ns)
+		look_at_times(s, seqs, in);
+	if (!s->complete && !in->new_requests)
+		return;
+	if (!s->unseen.none)
 		return;		/* who was taken on is not known */
-	more = in->new_requests || (int64_t)in->running > count_running(s, seqs, in, &n_aborted);
+	more = in->new_requests || (int64_t)in->running > vsched_count_running(s, seqs, in, &n_aborted);
 	for (size_t i = 0; i < in->n_rows; i++)
 		if (is_first_row(seqs, &in->rows[i])) {
 			if (!in->woke)
@@ -256,9 +280,7 @@ static void look_for_mode(struct vsched *s, const struct vseq *seqs, const struc
 
 /* ---- planning a step ---- */
 
-/* Would it have had output in this step, if it had been in it? It would if there was room for all of it,
- * however little of the others was cached. */
-static bool would_show(const struct vsched *s, const struct vseq *seqs, const struct vseq *q)
+bool vsched_would_show(const struct vsched *s, const struct vseq *seqs, const struct vseq *q)
 {
 	int64_t most = vseq_all(q);
 
@@ -305,11 +327,13 @@ static int take_on(struct vsched *s, struct vseq *seqs, const struct vsched_in *
 			int err;
 
 			if (q->state != state || q->arrived_ns > in->end_ns || (picked && !q->picked) || (pass == WITH_OUTPUT && !q->row) ||
-			    (pass == SILENT && would_show(s, seqs, q))) {
+			    (pass == SILENT && vsched_would_show(s, seqs, q))) {
 				i++;
 				continue;
 			}
 			q->picked = false;
+			if (!q->row && vsched_may_be_another(s, seqs, q))
+				q->doubt = q->guess = true;
 			err = take_on_ith(s, seqs, i);
 			if (err)
 				return err;
@@ -357,7 +381,7 @@ static void put_off_aborts(struct vsched *s, struct vseq *seqs, const struct vsc
 /* How many more run than before, at most: those who ended in the step that took them on run no more. */
 static uint64_t count_taken_on(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in)
 {
-	int64_t n_aborted, n = (int64_t)in->running - count_running(s, seqs, in, &n_aborted);
+	int64_t n_aborted, n = (int64_t)in->running - vsched_count_running(s, seqs, in, &n_aborted);
 
 	for (size_t i = 0; i < s->waiting.n; i++) {
 		const struct vseq *q = &seqs[s->waiting.v[i]];
@@ -365,54 +389,6 @@ static uint64_t count_taken_on(const struct vsched *s, const struct vseq *seqs, 
 		n += (q->row && in->rows[q->row - 1].finished) || aborted_before(q, in->end_ns);
 	}
 	return n > 0 ? n : 0;
-}
-
-/* How many of the known ones wait since `ns`, or longer. One that shows with its output was not known. */
-static uint64_t count_waiting(const struct vsched *s, const struct vseq *seqs, uint64_t ns)
-{
-	uint64_t n = 0;
-
-	for (size_t i = 0; i < s->waiting.n; i++) {
-		const struct vseq *q = &seqs[s->waiting.v[i]];
-
-		n += q->arrived_ns <= ns && !(q->row && q->guess);
-	}
-	return n;
-}
-
-/* Who waited already when the capture began goes first, and is not known: how many there are, the first
- * message tells. Takes off those of them who are taken on. */
-static void pass_strangers(struct vsched *s, const struct vseq *seqs, const struct vsched_in *in, uint64_t *n_new,
-			   uint64_t *n_again)
-{
-	uint64_t surely_ns = in->begin_ns > VSCHED_ON_THE_WAY_NS ? in->begin_ns - VSCHED_ON_THE_WAY_NS : 0;
-	uint64_t known, there = in->waiting + *n_new + *n_again, preempted = 0, n;
-
-	if (!in->has_queues)
-		return;
-	if (!s->has_strangers) {	/* of the first message the begin is not known */
-		known = count_waiting(s, seqs, in->begin_ns < in->end_ns ? in->begin_ns : surely_ns);
-		if (in->running + in->waiting > s->running.n + s->waiting.n && there > known)
-			s->strangers = there - known;
-		s->has_strangers = true;
-	}
-	known = count_waiting(s, seqs, surely_ns);
-	if (s->strangers > (there > known ? there - known : 0))
-		s->strangers = there > known ? there - known : 0;	/* some were aborted */
-	if (!s->strangers)
-		return;
-	for (size_t i = 0; i < s->waiting.n; i++)
-		preempted += seqs[s->waiting.v[i]].state == VSEQ_PREEMPTED;
-	if (*n_again > preempted) {
-		n = *n_again - preempted < s->strangers ? *n_again - preempted : s->strangers;
-		s->strangers -= n;
-		*n_again -= n;
-		s->has_hits = false;
-	}
-	n = *n_new < s->strangers ? *n_new : s->strangers;
-	s->strangers -= n;
-	*n_new -= n;
-	s->has_hits &= !n;
 }
 
 /* Who is in the step: the running ones, and those that the counters say were taken on. */
@@ -439,7 +415,7 @@ static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
 	}
 	vsched_sort(s, &s->waiting, 0, seqs);
 	n_running = s->running.n;
-	pass_strangers(s, seqs, in, &n_new, &n_again);
+	vsched_unseen_count(s, seqs, in, &n_new, &n_again);
 	if (!err && n_again)
 		err = take_on(s, seqs, in, n_again, VSEQ_PREEMPTED);
 	if (!err && n_new)
@@ -447,7 +423,7 @@ static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
 	if (!err && !vsched_is_async(s))
 		err = take_on_those_with_rows(s, seqs);
 	vsched_sort(s, &s->running, n_running, seqs);
-	more = (int64_t)in->running - count_running(s, seqs, in, &n_aborted);
+	more = (int64_t)in->running - vsched_count_running(s, seqs, in, &n_aborted);
 	if (!err && in->has_queues && more < 0 && !n_new && !n_again)
 		err = vsched_preempt(s, seqs, in, -more);
 	if (in->has_queues && more > 0) {
@@ -456,17 +432,22 @@ static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
 		put_off_aborts(s, seqs, in, late);
 		more -= late;
 	}
-	if (!err && in->has_queues && more > 0 && s->complete) {
+	if (!err && in->has_queues)
+		err = vsched_unseen_plan(s, seqs, in, &more);
+	if (!err && in->has_queues && more > 0 && s->complete && s->unseen.none) {
 		size_t waiting = s->waiting.n;	/* some are not counted: they do not read the prefix cache */
 
 		err = take_on(s, seqs, in, more, VSEQ_PREEMPTED);
 		if (!err)
 			err = take_on(s, seqs, in, more - (waiting - s->waiting.n), VSEQ_WAITING);
 		more -= waiting - s->waiting.n;
+		for (size_t i = 0; i < s->running.n && s->unseen.found_out; i++)
+			seqs[s->running.v[i]].guess |= seqs[s->running.v[i]].fresh && !seqs[s->running.v[i]].row;
 	}
 	s->open = in->has_queues ? more > 0 : s->waiting.n > 0;
 	if (in->has_queues)
 		s->complete = !s->open;
+	s->open |= vsched_unseen_is_open(s, seqs, in);
 	for (size_t i = 0; i < s->running.n && !err; i++) {
 		const struct vseq *q = &seqs[s->running.v[i]];
 
@@ -526,10 +507,12 @@ static int plan_first(struct vsched *s, struct vseq *seqs, const struct vsched_i
 	bool unsure = false;
 	int err;
 	int64_t left = vsched_budget(s), taken = taken_by_running(s, seqs), n_aborted;
-	int64_t max = (int64_t)in->running - count_running(s, seqs, in, &n_aborted);
+	int64_t more = (int64_t)in->running - vsched_count_running(s, seqs, in, &n_aborted), max = more;
 
 	if (max < (int64_t)in->new_requests || !s->complete)
 		max = in->new_requests;
+	if (!s->unseen.none)
+		max = 0;	/* it may be others */
 
 	left -= taken > 0 ? taken : 0;
 	ret->n_again = count_back(s, seqs, in, &left);
@@ -560,7 +543,9 @@ static int plan_first(struct vsched *s, struct vseq *seqs, const struct vsched_i
 	this.has_queues = false;	/* they tell of the next step */
 	use_hits(s, in, hits);
 	err = plan(s, seqs, &this, n, ret->n_again);
-	s->open = unsure;
+	/* Who runs unseen now was in this one, too, or will be in the next one. */
+	s->open = unsure || s->turned || s->unseen.unsettled ||
+		  (!s->unseen.none && (in->n_rows || in->running) && (more > 0 || in->new_requests));
 	return err;
 }
 
@@ -642,11 +627,16 @@ static int end_these(struct vsched *s, struct vseq *seqs, const struct vsched_in
 
 static int follow(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret)
 {
+	bool unseen = !s->unseen.none;
 	int err;
 
-	for (size_t i = 0; i < in->n_rows; i++)
-		seqs[in->rows[i].slot].row = i + 1;
+	vsched_see_rows(seqs, in);
+	err = vsched_unseen_hear(s, seqs, in);
+	if (err)
+		return err;
+	s->turned = !vsched_is_async(s) && unseen;
 	look_for_mode(s, seqs, in);
+	s->turned &= vsched_is_async(s);
 	err = s->planned && vsched_is_async(s) ? 0 : drop_plan(s, seqs);
 	if (!err)
 		err = vsched_is_async(s) ? step_async(s, seqs, in, ret) : step_sync(s, seqs, in, ret);
@@ -657,17 +647,26 @@ static int follow(struct vsched *s, struct vseq *seqs, const struct vsched_in *i
 	return err;
 }
 
+void vsched_see_rows(struct vseq *seqs, const struct vsched_in *in)
+{
+	for (size_t i = 0; i < in->n_rows; i++)
+		seqs[in->rows[i].slot].row = i + 1;
+}
+
 int vsched__step(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret)
 {
+	uint32_t spare = s->unseen.spare;
 	int err;
 
 	ret->n = 0;
-	ret->is_step = ret->guess = ret->open = false;
+	ret->is_step = ret->guess = ret->open = ret->began = false;
 	s->preempted.n = s->over.n = 0;
 	if (vsched_only_ends(in->rows, in->n_rows) && !in->has_queues && !in->has_prefix)
 		err = end_these(s, seqs, in);
 	else
 		err = follow(s, seqs, in, ret);
+	s->unseen.before_ns = in->begin_ns;
+	ret->began = spare && s->unseen.runs == spare;
 	ret->preempted = s->preempted.v;
 	ret->n_preempted = s->preempted.n;
 	ret->over = s->over.v;

@@ -53,6 +53,9 @@ struct vseq {
 	bool given_up;		/* nobody else counts it any more: its end was not seen */
 	int32_t priority;	/* less goes first, where the scheduler minds */
 	int32_t lora;		/* its adapter, 0: none */
+	bool unseen;		/* it runs, but has shown nothing yet: its id is not known */
+	bool doubt;		/* it was taken on, or one that is not seen */
+	uint8_t client;		/* which of the engine's sockets it came on */
 	int32_t max_out;	/* output tokens that it may have, -1: unknown */
 	int64_t prompt;		/* tokens; -1: unknown */
 	int64_t cached;		/* of these from the cache, -1: unknown yet */
@@ -78,6 +81,7 @@ struct vsched_row {
 	uint32_t slot;
 	int32_t n_tokens;
 	int64_t cached;		/* prompt tokens from the cache, -1: not said */
+	uint64_t scheduled_ns;	/* when it was taken on, if this is its first output; 0: not said */
 	bool finished, by_length, failed;
 };
 
@@ -101,6 +105,7 @@ struct vsched_out {
 	bool is_step;		/* else the message tells of no step, and nothing below is set */
 	bool guess;		/* tokens of a member are inferred */
 	bool open;		/* its members are not certain: some are not known, or are in the next step */
+	bool began;		/* one of them is the spare one: it runs unseen */
 	struct tl_member *members;	/* the caller's, max of them */
 	size_t max, n;
 	const uint32_t *preempted, *over;	/* slots: lost their place; no step has them any more */
@@ -110,6 +115,25 @@ struct vsched_out {
 struct vslots {
 	uint32_t *v;
 	size_t n, cap;
+};
+
+/* Who came before the capture began and has shown nothing yet. */
+struct vunseen {
+	bool none;		/* there is none of them: the rest does not matter */
+	bool found_out;		/* ... as the message at hand shows ... */
+	bool unsettled;		/* ... and who of the known ones was taken for one of them, is not known yet */
+	uint64_t since_ns;	/* when it began, or when events were lost */
+	bool counted;		/* a message said how many wait and run */
+	bool bounded;		/* known is how many wait at most */
+	uint64_t likely, most;	/* so many wait, ahead of all that are known */
+	uint64_t n_taken_on;	/* of them, in the step at hand and without output ... */
+	bool muddled;		/* some were taken on that may have been others */
+	bool doubt;		/* ... and it may be as well that they were others */
+	uint32_t spare, runs;	/* slot + 1: for one that runs, the caller's; one that runs. 0: none */
+	unsigned n_clients;	/* sockets on which requests come ... */
+	uint64_t heard;		/* ... and those of whose later ones one had its first output, as bits */
+	uint64_t abort_ns;	/* when one was told to stop that nobody knew */
+	uint64_t before_ns;	/* when the step before the one before ended */
 };
 
 struct vsched {
@@ -124,11 +148,11 @@ struct vsched {
 	uint64_t plan_ns;	/* ... and when it was made: who was aborted later is in it */
 	uint64_t new_hits, again_hits;	/* of those that are fresh in it */
 	int8_t async_votes;	/* > 0: scheduling is asynchronous, 0: not known yet ... */
+	bool turned;		/* ... shown by the message at hand, while some were not seen yet ... */
 	bool unsure;		/* ... and so whether what ended is in one step more */
 	bool thrown_away;	/* outputs of the step at hand: all lost their place while it ran */
 	bool complete;		/* all that run are known */
-	bool has_strangers;	/* known is how many wait that came before us ... */
-	uint64_t strangers;	/* ... ahead of all that are known */
+	struct vunseen unseen;
 	uint32_t n_draft;	/* speculative tokens per decoding request, last known */
 	uint32_t most_loras;	/* adapters that ran at once */
 	bool few_loras;		/* who needs one more is passed over */
@@ -146,12 +170,14 @@ int vsched__step(struct vsched *s, struct vseq *seqs, const struct vsched_in *in
 /* The engine ends some by itself, between two steps: it is told to pause or to stop, or cannot take a request. Its
  * message then has these rows and no counters, and is of no step. */
 bool vsched_only_ends(const struct vsched_row *rows, size_t n);
-void vsched__lost(struct vsched *s);	/* messages were not seen: what was planned is not known */
+void vsched__lost(struct vsched *s, uint64_t now_ns);	/* messages were not seen: what was planned is not known */
+/* May the step find that one runs unseen? Then it needs a sequence, in unseen.spare. */
+bool vsched__wants_spare(const struct vsched *s, struct vseq *seqs, const struct vsched_in *in);
 /* Had the engine nothing to do at ns, and since until the first arrival? */
 bool vsched__was_idle(const struct vsched *s, const struct vseq *seqs, uint64_t ns, uint64_t *ret_first_ns);
 void vsched__free(struct vsched *s);
 
-/* Between vllm_sched.c, vllm_preempt.c, vllm_priority.c and vllm_settle.c. */
+/* Between vllm_sched.c, vllm_preempt.c, vllm_priority.c, vllm_unseen.c and vllm_settle.c. */
 enum { VSCHED_ON_THE_WAY_NS = 20000000 };	/* a request may take so long from the socket to the scheduler */
 int vslots_push(struct vslots *v, uint32_t slot);
 void vslots_erase(struct vslots *v, size_t at);
@@ -159,6 +185,7 @@ static inline bool vsched_is_async(const struct vsched *s)
 {
 	return s->async_votes > 0;
 }
+void vsched_see_rows(struct vseq *seqs, const struct vsched_in *in);	/* sets vseq.row */
 int64_t vseq_all(const struct vseq *q);	/* tokens of its prefill, cached ones included; -1: unknown */
 int64_t vseq_rest(const struct vseq *q);	/* ... of these to come */
 void vsched_take_on(struct vseq *q);
@@ -183,5 +210,27 @@ int64_t vsched_budget(const struct vsched *s);
 void vsched_learn_budget(struct vsched *s, uint64_t all, uint64_t n, uint64_t others, uint64_t others_at_last);
 /* Gives the planned ones their tokens, rows being the truth. */
 int vsched_settle(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret);
+/* How many of the running the engine counts when it says how many run: those that have ended, or are told
+ * to stop, are none of them; unless it does not know yet: *ret_n_aborted. */
+int64_t vsched_count_running(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in,
+			     int64_t *ret_n_aborted);
+/* Would it have had output in this step, if it had been in it? It would if there was room for all of it,
+ * however little of the others was cached. */
+bool vsched_would_show(const struct vsched *s, const struct vseq *seqs, const struct vseq *q);
+/* What the rows say of the unseen ones; 0 or -ENOMEM. */
+int vsched_unseen_hear(struct vsched *s, struct vseq *seqs, const struct vsched_in *in);
+/* How many of them were taken on: takes these off what the counters say. */
+void vsched_unseen_count(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t *n_new,
+			 uint64_t *n_again);
+/* `more` run than are known: is it one of them? 0 or -ENOMEM. */
+int vsched_unseen_plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, int64_t *more);
+/* May it be one that came on another socket that was taken on? They are read in turn. */
+bool vsched_may_be_another(const struct vsched *s, const struct vseq *seqs, const struct vseq *q);
+/* It was not taken on: back to where it was among those that wait. 0 or -ENOMEM. */
+int vsched_unseen_put_back(struct vsched *s, struct vseq *seqs, struct vseq *q);
+/* The one that runs does so no more. */
+int vsched_unseen_leaves(struct vsched *s, struct vseq *seqs);
+/* May the planned step have another one of them, or one that it has be none? */
+bool vsched_unseen_is_open(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in);
 
 #endif

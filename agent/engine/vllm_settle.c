@@ -54,7 +54,8 @@ static void add(struct settling *t, const struct vseq *q, struct tl_member m)
 	struct vsched_out *out = t->out;
 	uint64_t share_ns = (t->in->end_ns - t->s->plan_ns) / ABORT_RACE_SHARE;
 	uint64_t race_ns = share_ns > ABORT_RACE_NS ? share_ns : ABORT_RACE_NS;
-	bool raced = !m.n_out && q->abort_ns && q->abort_ns - t->s->plan_ns < race_ns;
+	/* As long as the mode is not known, nor is whether it is in one step more. */
+	bool raced = !m.n_out && q->abort_ns && (!t->s->async_votes || q->abort_ns - t->s->plan_ns < race_ns);
 	/* Of a decoding one, the drafts are taken off for all at once: which it had, no row says. */
 	uint32_t n = m.phase == TL_DECODE ? 1 : m.n_tokens;
 
@@ -131,6 +132,8 @@ static void prefill_ends(struct settling *t, struct vseq *q, const struct vsched
 	uint32_t n_out = row_tokens(row);
 	int64_t rest = vseq_rest(q);
 	bool fits = rest > 0 && (!t->s->budget || rest <= t->left);
+	/* Without counters nobody says when it was taken on: before the message before, it had no output to give. */
+	bool whole = t->in->has_queues || q->arrived_ns >= t->in->begin_ns;
 	struct tl_member m = { .slot = q->slot, .n_tokens = rest > 0 ? rest : 1, .pos = -1,
 			       .phase = TL_PREFILL, .n_out = n_out < 255 ? n_out : 255 };
 
@@ -139,7 +142,8 @@ static void prefill_ends(struct settling *t, struct vseq *q, const struct vsched
 	if (!t->s->budget && q->n_parts && rest > 0)
 		vsched_learn_budget(t->s, vseq_all(q) - q->cached, q->n_parts, q->others, t->taken);
 	/* With speculation a last part may have drafts, too. */
-	m.flags = !fits || q->guess || (q->n_parts && (!t->s->budget || t->s->n_draft)) ? TL_MEMBER_GUESS : 0;
+	if (!fits || !whole || q->guess || t->s->unseen.unsettled || (q->n_parts && (!t->s->budget || t->s->n_draft)))
+		m.flags = TL_MEMBER_GUESS;
 	if (q->prompt >= 0 && q->cached >= 0 && fits)
 		m.pos = q->cached + q->computed;
 	q->n_out += n_out;
@@ -147,7 +151,7 @@ static void prefill_ends(struct settling *t, struct vseq *q, const struct vsched
 	q->state = VSEQ_DECODE;
 	q->to_compute_again = q->again_left = 0;
 	q->computed = 0;
-	q->guess = false;
+	q->guess = q->doubt = false;
 }
 
 /* No output yet: a part of its prompt, or of what it computes again. */
@@ -155,28 +159,32 @@ static void prefill_goes_on(struct settling *t, struct vseq *q)
 {
 	struct vsched *s = t->s;
 	int64_t rest = vseq_rest(q), tokens = rest < t->left ? rest : t->left;
-	bool sure = s->budget && rest >= 0 && !q->guess && !t->in->cut && !s->open;
+	bool unknown = !s->async_votes, sure = s->budget && rest >= 0 && !q->guess && !t->in->cut && !s->open;
 	struct tl_member m = { .slot = q->slot, .pos = -1, .phase = TL_PREFILL };
 
 	if (rest >= 0 && rest <= t->left && !q->abort_ns) {
 		/* There was room for all of it, but no output came. */
-		if (sure && !s->async_votes)
+		if (sure && unknown)
 			s->async_votes++;
 		sure = false;
 		tokens = rest - 1;
+		t->out->open |= q->doubt;	/* it was another one */
 		q->guess |= s->budget > 0;
 	}
-	if (!s->async_votes && q->fresh && !t->in->woke)
+	if (unknown && q->fresh && !t->in->woke)
 		t->out->open = q->guess = true;	/* or it is in the next step, if the engine plans ahead */
-	if (rest < 0)
-		tokens = t->left < 1 ? 0 : 1;
-	if (tokens <= 0 && q->fresh) {	/* there was room, or it would not have been taken on */
+	if (rest < 0)	/* one that is not seen had all that was left */
+		tokens = q->unseen && s->budget ? t->left : t->left < 1 ? 0 : 1;
+	/* There was room, or it would not have been taken on; and one that is not seen runs since it had some. */
+	if (tokens <= 0 && (q->fresh || (q->unseen && t->out->guess))) {
 		tokens = 1;
-		sure = false;
+		q->guess = true;
 	}
-	if (tokens <= 0)
-		return;		/* no room for it in this step */
-	q->guess |= s->open;	/* others may have taken some of the room */
+	if (tokens <= 0) {	/* no room for it in this step */
+		t->out->open |= t->out->guess;
+		return;
+	}
+	q->guess |= s->open || t->out->guess;	/* others may have taken more of the room, or less */
 	m.n_tokens = tokens;
 	m.flags = sure && !q->guess ? 0 : TL_MEMBER_GUESS;
 	if (q->cached >= 0)

@@ -38,11 +38,13 @@ static void say_point(struct vllm *v, const struct vengine *g, uint32_t slot, ui
 	vllm_emit(v, &ev.hdr);
 }
 
-/* The engine's own account of a sequence: queued, scheduled, preempted, scheduled again. */
-static void on_events(struct vllm *v, const struct vengine *g, struct vheld *h, const struct vseq *q,
-		      struct vllm_events *events)
+/* The engine's own account of a sequence: queued, scheduled, preempted, scheduled again. Returns when it was scheduled
+ * first, 0: not said. */
+static uint64_t on_events(struct vllm *v, const struct vengine *g, struct vheld *h, const struct vseq *q,
+			  struct vllm_events *events)
 {
 	struct vpreemption *last = NULL;
+	uint64_t scheduled_ns = 0;
 	struct vllm_event e;
 
 	while (vllm_msg_next_event(events, &e)) {
@@ -51,10 +53,12 @@ static void on_events(struct vllm *v, const struct vengine *g, struct vheld *h, 
 			say_point(v, g, q->slot, TL_POINT_QUEUED, e.ts_ns);
 			break;
 		case VLLM_SCHEDULED:
-			if (last)
+			if (last) {
 				last->resumed_ns = e.ts_ns;
-			else
+			} else {
 				say_point(v, g, q->slot, TL_POINT_SCHEDULED, e.ts_ns);
+				scheduled_ns = e.ts_ns;
+			}
 			if (e.ts_ns > h->scheduled_ns)
 				h->scheduled_ns = e.ts_ns;
 			last = NULL;
@@ -63,13 +67,14 @@ static void on_events(struct vllm *v, const struct vengine *g, struct vheld *h, 
 			last = vec_push(&h->preemptions, MAX_ROWS);
 			if (!last) {
 				v->err = -ENOMEM;
-				return;
+				return 0;
 			}
 			last->slot = q->slot;
 			last->at_ns = e.ts_ns;
 			break;
 		}
 	}
+	return scheduled_ns;
 }
 
 static void say_preemption(struct vllm *v, const struct vengine *g, struct vseq *q, const struct vpreemption *p,
@@ -99,19 +104,41 @@ static void say_preemptions(struct vllm *v, const struct vengine *g, const struc
 	}
 }
 
+static void say_joined(struct vllm *v, const struct vengine *g, const struct vseq *q)
+{
+	struct tl_seq_begin ev = {
+		.hdr = { sizeof(ev), TL_SEQ_BEGIN, TL_F_JOINED, g->tgid, 0, v->now_ns }, .kept = -1, .slot = q->slot,
+	};
+
+	vllm_emit(v, &ev.hdr);
+}
+
+/* The one that ran unseen shows: it came first, so it is the first that does. */
+static struct vseq *shows(struct vllm *v, struct vengine *g, const struct vllm_row *r)
+{
+	struct vseq *q = &v->seqs[g->sched.unseen.runs - 1];
+
+	vllm_seq_name(v, q, r->id);
+	v->counts.unknown_rows++;
+	g->sched.unseen.runs = 0;
+	q->unseen = false;
+	q->prompt = r->has_prefill ? r->prefill.prompt : -1;
+	vllm_ids_link(v, q, 0);
+	return q;
+}
+
 /* A sequence whose ADD was not seen: it was there before the capture. */
 static struct vseq *join_late(struct vllm *v, struct vengine *g, const struct vllm_row *r)
 {
-	struct tl_seq_begin ev = {
-		.hdr = { sizeof(ev), TL_SEQ_BEGIN, TL_F_JOINED, g->tgid, 0, v->now_ns }, .kept = -1,
-	};
-	struct vseq *q = vllm_seq_new(v, r->id, g - v->engines);
+	struct vseq *q;
 	int err;
 
+	if (g->sched.unseen.runs)
+		return shows(v, g, r);
+	q = vllm_seq_new(v, r->id, g - v->engines);
 	if (!q)
 		return NULL;
-	ev.slot = q->slot;
-	vllm_emit(v, &ev.hdr);
+	say_joined(v, g, q);
 	v->counts.unknown_rows++;
 	q->guess = true;
 	if (r->has_prefill) {
@@ -132,6 +159,7 @@ void vengine_row(struct vllm *v, struct vengine *g, struct vheld *h, struct vllm
 {
 	struct vseq *q = vllm_seq_find(v, r->id, g - v->engines);
 	struct vsched_row *row;
+	uint64_t scheduled_ns;
 
 	if (q && q->state == VSEQ_DONE && q->given_up) {
 		vllm_seq_forget(v, q);	/* it lives */
@@ -141,14 +169,14 @@ void vengine_row(struct vllm *v, struct vengine *g, struct vheld *h, struct vllm
 		q = join_late(v, g, r);
 	if (!q || q->state == VSEQ_DONE)
 		return;		/* an output that came after its abort */
-	on_events(v, g, h, q, &r->events);
+	scheduled_ns = on_events(v, g, h, q, &r->events);
 	row = vec_push(&h->rows, MAX_ROWS);
 	if (!row) {
 		v->err = -ENOMEM;
 		return;
 	}
 	*row = (struct vsched_row){
-		.slot = q->slot, .n_tokens = r->n_tokens, .cached = r->n_cached,
+		.slot = q->slot, .n_tokens = r->n_tokens, .cached = r->n_cached, .scheduled_ns = scheduled_ns,
 		.finished = r->finish != VLLM_NOT_FINISHED, .by_length = r->finish == VLLM_FINISH_LENGTH,
 		.failed = r->finish == VLLM_FINISH_ABORT || r->finish == VLLM_FINISH_ERROR,
 	};
@@ -257,6 +285,26 @@ static void forget_ended(const struct vllm *v, struct vheld *h)
 	h->preemptions.n = n_preemptions;
 }
 
+/* Takes the step, with a sequence at hand for one that runs unseen. With several API servers, which of them shows first
+ * is not told by their order: there it stays unseen. */
+static int step_with_spare(struct vllm *v, struct vengine *g, const struct vsched_in *in, struct vsched_out *out)
+{
+	struct vunseen *u = &g->sched.unseen;
+	struct vseq *spare = NULL;
+	int err;
+
+	if (!g->several && vsched__wants_spare(&g->sched, v->seqs, in))
+		spare = vllm_seq_unseen(v, g - v->engines);
+	u->spare = spare ? spare->slot + 1 : 0;
+	err = vsched__step(&g->sched, v->seqs, in, out);
+	u->spare = 0;
+	if (spare && out->began)
+		say_joined(v, g, spare);
+	else if (spare)
+		vllm_seq_forget(v, spare);
+	return err;
+}
+
 void vengine_step(struct vllm *v, struct vengine *g, struct vheld *h)
 {
 	struct vsched_out out = { .max = TL_MAX_MEMBERS };
@@ -273,7 +321,7 @@ void vengine_step(struct vllm *v, struct vengine *g, struct vheld *h)
 		return;
 	}
 	out.members = g->step->members;
-	err = vsched__step(&g->sched, v->seqs, &in, &out);
+	err = step_with_spare(v, g, &in, &out);
 	if (err) {
 		v->err = err;
 	} else if (out.is_step) {

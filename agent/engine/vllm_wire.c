@@ -158,8 +158,9 @@ void vllm_net(struct vllm *v, const struct tl_raw_net *e)
 		err = zmtp__gap(z, missing);
 	}
 	v->sock->last_ns = v->now_ns;
-	if (feed_bytes(z, e) == -EPROTO || err == -EPROTO)
-		vsched__lost(&v->engines[v->engine].sched);
+	/* Of requests that were not seen, what the engine says is all that is known. */
+	if (feed_bytes(z, e) == -EPROTO || err == -EPROTO || (missing && !v->out_dir))
+		vsched__lost(&v->engines[v->engine].sched, v->now_ns);
 }
 
 /* ---- frames ---- */
@@ -180,7 +181,7 @@ void vllm_zmq(struct vllm *v, const struct tl_raw_zmq *e)
 		v->counts.bad_messages++;
 		say_lost(v, &e->hdr);
 		zmtp__resync(z);
-		vsched__lost(&v->engines[v->engine].sched);
+		vsched__lost(&v->engines[v->engine].sched, v->now_ns);
 		return;
 	}
 	v->sock->last_ns = v->now_ns;

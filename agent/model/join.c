@@ -369,6 +369,16 @@ static void reported_point(struct rec_request *r, enum point p, uint64_t ns)
 	r->prov[p] = PROV_REPORTED;
 }
 
+/* In those that ended before the engine took it on it was not, whatever was inferred of them. */
+static const struct rec_step *first_step(const struct model *m, const struct rec_sequence *q)
+{
+	size_t i = 0;
+
+	while (i + 1 < q->n_visits && m->steps[q->visits[i].step].t1_ns <= q->scheduled_ns)
+		i++;
+	return &m->steps[q->visits[i].step];
+}
+
 static void points_of_sequence(const struct model *m, struct rec_request *r, const struct rec_sequence *q)
 {
 	uint64_t first, last;
@@ -382,7 +392,7 @@ static void points_of_sequence(const struct model *m, struct rec_request *r, con
 	if (q->scheduled_ns)
 		reported_point(r, P_SCHEDULED, q->scheduled_ns);
 	if (!q->joined_late && q->n_visits) {
-		const struct rec_step *st = &m->steps[q->visits[0].step];
+		const struct rec_step *st = first_step(m, q);
 		bool later = q->scheduled_ns > st->t0_ns && q->scheduled_ns < st->t1_ns;
 
 		/* Where only the end of a step is seen, its begin may be that of what came before it. */

@@ -260,6 +260,23 @@ static void test_late__rows_of_strangers(void **state)
 	SAID(f, "joined 2\nstep 0:d1 1:d1 2:d1 @1010-1020\nend 1\n");
 }
 
+/* In the middle of its prompt when events were lost, and unseen till then: it goes by its id once that shows. */
+static void test_late__one_runs_unseen(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_int_equal(vllm__lost(f->v), 0);
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 3, "chatcmpl-b", true), 0);
+	step(f, "a", stats(2, 1, 0, 0, 0));
+	SAID(f, "joined 0\njoined 1\nopen step 0:d1 1:p511? @1010-1010\n");
+	step(f, "a", stats(2, 1, 0, 0, 0));
+	SAID(f, "step 0:d1 1:p511? @1010-1020\n");
+	step(f, "a chatcmpl-b-00000001", stats(2, 0, 0, 0, 0));
+	SAID(f, "link r3 1 of 20\nstep 0:d1 1:p1? @1020-1030\n");
+	step(f, "a! chatcmpl-b-00000001!", stats(0, 0, 0, 0, 0));
+	SAID(f, "step 0:d1 1:d1 @1030-1040\nend 0\nend 1\n");
+}
+
 static void test_cut__message_is_no_preemption(void **state)
 {
 	struct fixture *f = *state;
@@ -326,7 +343,7 @@ static void test_garbage__is_counted(void **state)
 	SAID(f, "");
 	assert_int_equal(vllm__feed(f->v, &bad.hdr), -EBADMSG);
 	vllm__counts(f->v, &c);
-	assert_int_equal(c.messages, 6);
+	assert_int_equal(c.messages, 1 + 6);	/* the first is of setup() */
 	assert_int_equal(c.steps, 0);
 }
 
@@ -357,7 +374,7 @@ int main(void)
 		T(request__one_name_of_several_at_once_tells_nothing), T(add__seen_twice_is_one), T(add__cut),
 		T(abort__ends_with_the_step), T(abort__soon_behind_the_begin_of_a_long_step),
 		T(preempt__told_with_the_next_output),
-		T(preempt__several_and_the_last_word), T(late__rows_of_strangers),
+		T(preempt__several_and_the_last_word), T(late__rows_of_strangers), T(late__one_runs_unseen),
 		T(cut__message_is_no_preemption), T(lost__streams_are_joined_anew),
 		T(lost__given_up_but_alive), T(garbage__is_counted),
 		T(process__exit_ends_its_sequences),

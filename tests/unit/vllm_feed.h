@@ -95,26 +95,6 @@ static inline int process(struct fixture *f, uint32_t tgid, const char *role)
 	return process_of(f, API, tgid, role);
 }
 
-static inline int setup(void **state)
-{
-	struct fixture *f = calloc(1, sizeof(*f));
-
-	f->now = 1000 * (uint64_t)MS;
-	f->core = CORE;
-	f->v = vllm__new(&(struct emit){ note, &f->log });
-	*state = f;
-	return f->v && !process(f, API, "api") && !process(f, CORE, "engine-core") ? 0 : -1;
-}
-
-static inline int teardown(void **state)
-{
-	struct fixture *f = *state;
-
-	vllm__free(f->v);
-	free(f);
-	return 0;
-}
-
 /* ---- bytes ---- */
 
 static inline void frame(struct mp *to, uint8_t flags, const void *p, size_t n)
@@ -144,6 +124,35 @@ static inline void net(struct fixture *f, uint64_t sock, int dir, const void *p,
 	e->head = kept;
 	memcpy(e->data, p, kept);
 	f->err = vllm__feed(f->v, &e->hdr);
+}
+
+/* The engine begins, with a frame of no bytes: nobody asked it for anything before. */
+static inline void hello(struct fixture *f, uint64_t sock)
+{
+	net(f, sock, TL_OUT, "\0", 2, 2);
+}
+
+static inline int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+
+	f->now = 1000 * (uint64_t)MS;
+	f->core = CORE;
+	f->v = vllm__new(&(struct emit){ note, &f->log });
+	*state = f;
+	if (!f->v || process(f, API, "api") || process(f, CORE, "engine-core"))
+		return -1;
+	hello(f, IN);
+	return f->err;
+}
+
+static inline int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	vllm__free(f->v);
+	free(f);
+	return 0;
 }
 
 static inline void send_text(struct fixture *f, uint64_t sock, int dir, int kind, const char *text, size_t cut)

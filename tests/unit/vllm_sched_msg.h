@@ -73,7 +73,7 @@ static inline void stop(struct fixture *f, uint32_t slot, uint64_t ns_behind)
 }
 
 /* "3 4*2 5c64 6. 7! 8x": outputs of these slots; *n tokens, c cached ones; it stopped (.), reached its
- * length (!), failed without a token (x). */
+ * length (!), failed without a token (x), was taken on in a step before (<). */
 static inline size_t parse_rows(const char *s, struct vsched_row *rows)
 {
 	size_t n = 0;
@@ -92,6 +92,9 @@ static inline size_t parse_rows(const char *s, struct vsched_row *rows)
 			case 'c':
 				r->cached = strtol(s, &end, 10);
 				s = end;
+				break;
+			case '<':
+				r->scheduled_ns = 1;
 				break;
 			case '!':
 				r->by_length = r->finished = true;
