@@ -11,7 +11,7 @@ hog    Inside the engine process, while the file TL_HOG_FILE is there: if it is 
        for TL_HOG_MS every TL_HOG_EVERY_MS (a regular expression); if it says "gc", all garbage is collected
        as often, with many objects.
 log    The engine logs its steps in the words of --enable-logging-iteration-details, without that flag
-       and also with several API servers, where nobody would.
+       and also with several API servers, where nobody would; with how many gave output, and wait.
 """
 import importlib.abc
 import importlib.machinery
@@ -63,8 +63,9 @@ def log_steps(module):
 		if scheduler_output.total_num_scheduled_tokens:
 			d = compute_iteration_details(scheduler_output)
 			say("(pid=%d) Engine 000: Iteration(%d): %d context requests, %d context tokens, %d generation requests, %d generation tokens, "
-				"CPU KV cache usage: %.1f%%" % (os.getpid(), self.tl_step, d.num_ctx_requests, d.num_ctx_tokens, d.num_generation_requests,
-				d.num_generation_tokens, 100 * self.kv_cache_manager.usage))
+				"CPU KV cache usage: %.1f%%, %d outputs, %d waiting" % (os.getpid(), self.tl_step, d.num_ctx_requests, d.num_ctx_tokens,
+				d.num_generation_requests, d.num_generation_tokens, 100 * self.kv_cache_manager.usage,
+				sum(len(o.outputs) for o in outputs.values()), len(self.waiting)))
 			self.tl_step += 1
 		return outputs
 
