@@ -2,6 +2,8 @@
 /* Cuts the time of one request along its points and its sequence's steps. */
 #include "sink/trace.h"
 #include "base/pct.h"
+#include "model/evidence.h"
+#include "sink/gpu_words.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -150,6 +152,21 @@ static uint64_t next_step_ns(const struct trace *t)
 	return next;
 }
 
+/* Of steps that are made of launches nothing is known before these were looked for: until when that was; 0: no such
+ * time. */
+static uint64_t blind_until_ns(const struct trace *t, const struct rec_step *own)
+{
+	uint32_t server = gpu_server(t->v, t->v->engines[t->q->engine].e.hdr.tgid);
+
+	for (size_t i = 0; own->inferred && t->v->evidence && i < t->v->evidence->gpu_healths.n; i++) {
+		const struct tl_gpu_health *h = &t->v->evidence->gpu_healths.v[i];
+
+		if (h->level == TL_GPU_OFF && h->to_level > TL_GPU_OFF && gpu_server(t->v, h->hdr.tgid) == server)
+			return h->hdr.ts_ns;
+	}
+	return 0;
+}
+
 static void add_before_steps(struct trace *t, int *err)
 {
 	const struct rec_request *r = t->r;
@@ -164,6 +181,11 @@ static void add_before_steps(struct trace *t, int *err)
 	if (t->q->joined_late) { /* its slot and its first steps are older than the capture */
 		add(t, PART_UNEXPLAINED, first_step, err);
 		return;
+	}
+	if (t->v->steps[own].inferred) {
+		uint64_t until = blind_until_ns(t, &t->v->steps[own]);
+
+		add(t, PART_UNEXPLAINED, until < first_step ? until : first_step, err)->blind = true;
 	}
 	n = t->n;
 	add_wait(t, PART_WAIT_SLOT, freed < first_step ? freed : first_step, own, err);

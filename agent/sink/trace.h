@@ -32,6 +32,7 @@ struct segment {
 	uint64_t t0_ns, t1_ns;
 	uint8_t part;		/* enum part */
 	bool in_lost;		/* UNEXPLAINED: events were lost inside it */
+	bool blind;		/* UNEXPLAINED: nobody looked for the launches that steps are made of yet */
 	uint32_t step;		/* PREFILL, RECOMPUTE, DECODE, OTHER_STEPS: which; others: the first */
 	uint32_t n_steps;	/* WAIT_*, PARKED: how many of the engine's steps ran in it, own excluded */
 };

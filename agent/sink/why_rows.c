@@ -321,6 +321,8 @@ static void unexplained_row(struct build *b, const struct segment *s)
 {
 	if (b->t->q->joined_late && s->t1_ns <= b->t->v->steps[b->t->q->visits[0].step].t0_ns)
 		row(b, s->t0_ns, s->t1_ns, STYLE_BAD, "before its first step that was seen");
+	else if (s->blind)
+		row(b, s->t0_ns, s->t1_ns, STYLE_BAD, "unexplained: launches were not looked for yet, so steps were not seen");
 	else if (s->in_lost)
 		row(b, s->t0_ns, s->t1_ns, STYLE_BAD, "unexplained: events were lost here");
 	else
