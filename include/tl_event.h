@@ -170,6 +170,7 @@ enum tl_conn_what {
 	TL_CONN_OPEN = 1,	/* TCP handshake done, or accept() for the rest */
 	TL_CONN_CLOSE = 2,	/* the target closed it */
 	TL_CONN_PEER_CLOSE = 3,	/* the peer closed or reset it */
+	TL_CONN_TLS = 4,	/* what it carries is encrypted: not read */
 };
 struct tl_conn {
 	struct tl_hdr hdr;

@@ -350,8 +350,8 @@ static int record(struct recording *r)
 		log_warn("the process being recorded has exited; recording ended with it");
 	session__status(r->session, &last);
 	if (last.wire.tls_conns)
-		log_warn("%" PRIu64 " connections are encrypted (TLS): what they carried was not read",
-			 last.wire.tls_conns);
+		log_warn("%" PRIu64 " connection%s encrypted (TLS): what %s carried was not read", last.wire.tls_conns,
+			 last.wire.tls_conns == 1 ? " is" : "s are", last.wire.tls_conns == 1 ? "it" : "they");
 	if (log_get_level() > LOG_QUIET) {
 		print_progress(r, true);
 		fprintf(stderr, "tokenlag: wrote '%s'; next: tokenlag report %s\n", r->o.out, r->o.out);

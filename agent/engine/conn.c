@@ -157,6 +157,13 @@ static void conn_event(struct wire *w, struct conn *c, uint8_t what, uint64_t ns
 	wire_emit(w, &ev.hdr);
 }
 
+void conn_is_tls(struct wire *w, struct conn *c)
+{
+	c->tls = true;
+	w->stats.tls_conns++;
+	conn_event(w, c, TL_CONN_TLS, w->now_ns);
+}
+
 /* How an exchange ended whose connection went away at `ns`. */
 void conn_end_all(struct wire *w, struct conn *c, uint16_t how, uint64_t ns)
 {

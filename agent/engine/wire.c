@@ -240,8 +240,7 @@ static void on_net(struct wire *w, const struct tl_raw_net *e)
 	if (e->dir == TL_IN && !c->first)	/* one process accepts, another serves */
 		c->tgid = e->hdr.tgid;
 	if (e->dir == TL_IN && !c->last && looks_like_tls((const char *)e->data, e->head)) {
-		c->tls = true;
-		w->stats.tls_conns++;
+		conn_is_tls(w, c);
 		return;
 	}
 	if (e->dir == TL_IN) {

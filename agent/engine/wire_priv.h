@@ -122,6 +122,7 @@ struct conn *conn_find(struct wire *w, uint64_t sock);
 struct conn *conn_new(struct wire *w, uint64_t sock, uint32_t tgid);
 void conn_begin(struct wire *w, struct conn *c, uint8_t family, uint16_t local_port,
 		uint16_t peer_port, const uint8_t *peer_addr);
+void conn_is_tls(struct wire *w, struct conn *c);	/* nothing of it is read: say so */
 void conn_serve(struct wire *w, struct conn *c);	/* it is one: give it a number, say TL_CONN */
 void conn_close(struct wire *w, struct conn *c, uint64_t ns);	/* ends what is open and frees it */
 void conn_end_all(struct wire *w, struct conn *c, uint16_t how, uint64_t ns);

@@ -52,7 +52,7 @@ struct model_view {
 	uint64_t n_numbers_twice, n_times_back, most_back_ns;
 	uint64_t n_joins_not_tried;	/* requests and sequences that were not looked at together: too many */
 	uint64_t n_other_requests;	/* /health, /metrics ...: not listed, counted */
-	uint64_t n_conns_open, n_conns;
+	uint64_t n_conns_open, n_conns, n_conns_tls;
 };
 void model__view(const struct model *m, struct model_view *ret);
 

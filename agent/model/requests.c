@@ -359,6 +359,10 @@ int request_on_conn(struct model *m, const struct tl_conn *e)
 		m->v.n_conns_open++;
 		return set_peer(m, e);
 	}
+	if (e->what == TL_CONN_TLS) {
+		m->v.n_conns_tls++;
+		return 0;
+	}
 	if (m->v.n_conns_open)
 		m->v.n_conns_open--;
 	if (e->conn >= m->n_last_of_conn)

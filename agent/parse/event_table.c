@@ -35,7 +35,7 @@ NAMES(engines, { TL_ENGINE_UNKNOWN, "unknown" }, { TL_ENGINE_LLAMA, "llama.cpp" 
 NAMES(proc_whats, { TL_PROC_FORK, "fork" }, { TL_PROC_EXEC, "exec" }, { TL_PROC_EXIT, "exit" },
       { TL_PROC_IO_URING, "io_uring" });
 NAMES(conn_whats, { TL_CONN_OPEN, "open" }, { TL_CONN_CLOSE, "close" },
-      { TL_CONN_PEER_CLOSE, "peer_close" });
+      { TL_CONN_PEER_CLOSE, "peer_close" }, { TL_CONN_TLS, "tls" });
 NAMES(families, { 1, "unix" }, { 2, "inet" }, { 10, "inet6" });	/* AF_* of Linux */
 NAMES(apis, { TL_API_OTHER, "other" }, { TL_API_CHAT, "chat" },
       { TL_API_COMPLETIONS, "completions" }, { TL_API_RESPONSES, "responses" },

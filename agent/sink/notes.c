@@ -325,6 +325,9 @@ static void note_requests(const struct model_view *v, const struct summary *s,
 {
 	const char *or_lost = v->n_lost ? ", or the events that tell were lost" : "";
 
+	if (v->n_conns_tls)
+		say(to, "%" PRIu64 " connection%s encrypted (TLS): what %s carried was not read", v->n_conns_tls,
+		    v->n_conns_tls == 1 ? " is" : "s are", v->n_conns_tls == 1 ? "it" : "they");
 	if (c->late)
 		say(to, "%s under way when the capture began%s: gaps only, no TTFT, TPOT or e2e",
 		    n_requests(c->late, "was", "were").text, or_lost);

@@ -280,10 +280,15 @@ int text_answer(struct page *p, const struct model_view *v, const struct summary
 		return err;
 	page__style(p, STYLE_BOLD);
 	if (!v->n_requests) {
-		page__para(p, "", 0,
-			   "No request to an LLM API was seen in %s; is there traffic, and does "
-			   "it go to the ports below?",
-			   units_ns(ms, v->t1_ns - v->t0_ns));
+		units_ns(ms, v->t1_ns - v->t0_ns);
+		if (v->n_conns_tls)
+			page__para(p, "", 0, "No request to an LLM API was read in %s: clients speak TLS, which is not.", ms);
+		else if (v->n_steps)
+			page__para(p, "", 0, "No request to an LLM API was seen in %s, though engine steps were: who asks does "
+					     "so another way than by HTTP/1 that is not encrypted.", ms);
+		else
+			page__para(p, "", 0, "No request to an LLM API was seen in %s; is there traffic, and does "
+					     "it go to the ports below?", ms);
 		page__style(p, STYLE_PLAIN);
 		return 0;
 	}

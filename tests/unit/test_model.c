@@ -293,11 +293,14 @@ static void test_model__other_exchanges_are_counted(void **state)
 	struct model *m = *state;
 	struct tl_req_begin get = { .hdr = HDR(get, TL_REQ_BEGIN, TL_API_OTHER, 10), .req = 1, .conn = 1 };
 	const struct model_view *v;
-
 	struct tl_conn open = { .hdr = HDR(open, TL_CONN, 0, 5), .conn = 1, .what = TL_CONN_OPEN,
 				.peer_port = 50001 };
 	struct tl_req_facts facts = { .hdr = HDR(facts, TL_REQ_FACTS, 0, 12), .req = 1, .path = "/metrics" };
 
+	FEED(m, open);
+	open.conn = 2;
+	FEED(m, open);
+	open.what = TL_CONN_TLS;
 	FEED(m, open);
 	FEED(m, get);
 	FEED(m, facts);
@@ -308,6 +311,8 @@ static void test_model__other_exchanges_are_counted(void **state)
 	v = finish(m);
 	assert_int_equal(v->n_requests, 0);
 	assert_int_equal(v->n_other_requests, 3);
+	assert_int_equal(v->n_conns_tls, 1);
+	assert_int_equal(v->n_conns_open, 2);
 	/* whoever waits for the thread that was busy with it wants to know */
 	assert_int_equal(v->n_others, 1);
 	assert_string_equal(v->others[0].path, "/metrics");

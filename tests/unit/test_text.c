@@ -163,10 +163,16 @@ static void test_report__empty(void **state)
 	f->v.others = others;
 	f->v.n_others = 5;
 	text = report(f);
-	assert_has(text, "No request to an LLM API was seen in 30.0 s");
+	assert_has(text, "No request to an LLM API was seen in 30.0 s; is there traffic");
 	assert_has(text, " and 6 others (1 /tokenize with a body of 3.00 MB, 3 /metrics, 1 /health, and others)");
 	assert_has(text, "port 8080");
 	assert_lacks(text, "TTFT");
+	free(text);
+	f->v.n_conns_tls = 1;
+	text = report(f);
+	assert_has(text, "No request to an LLM API was read in 30.0 s: clients speak TLS, which is not.");
+	assert_has(text, "1 connection is encrypted (TLS): what it carried was not read");
+	f->v.n_conns_tls = 0;
 	f->v.n_engines = 0;
 	f->v.host = NULL;
 	free(text);

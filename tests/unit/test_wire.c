@@ -449,6 +449,9 @@ static void test_wire__tls(void **state)
 	wire__stats(f->w, &st);
 	assert_int_equal(st.tls_conns, 1);
 	assert_int_equal(f->log.n_kind[TL_LOST], 0);
+	feed_bytes(f->w, 5, 700, TL_IN, "\x17\x03\x03\x00\x01x", 6, 4096);
+	feed_sock(f->w, 5, 800, TL_SOCK_CLOSE);
+	assert_string_equal(f->log.text, "conn 1 open @500\nconn 1 tls @600\nconn 1 close @800\n");
 }
 
 static void test_wire__client_side_is_ignored(void **state)

@@ -54,7 +54,8 @@ static inline int wire_log_event(void *ctx, const struct tl_hdr *ev)
 	l->n_kind[ev->kind % 32]++;
 	switch (ev->kind) {
 	case TL_CONN:
-		wire_log_add(l, "conn %u %s @%llu\n", conn->conn, conn->what == TL_CONN_OPEN ? "open" : "close", ts);
+		wire_log_add(l, "conn %u %s @%llu\n", conn->conn, conn->what == TL_CONN_OPEN ? "open" :
+			     conn->what == TL_CONN_TLS ? "tls" : "close", ts);
 		break;
 	case TL_REQ_BEGIN:
 		wire_log_add(l, "begin %u conn %u api %u%s @%llu\n", begin->req, begin->conn, ev->flags & 0xff,
