@@ -1,127 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cuts what a process launched into bursts: what it launched for one step. */
 #include "base/pct.h"
-#include "model/evidence.h"
 #include "model/gpu_priv.h"
 
 #include <errno.h>
 
 enum {
-	CLOCK_NS = 500000000,	/* a window tells its clock so often ... */
-	CLOCK_LATE_NS = 300000000,	/* ... or so much later */
 	MIN_KERNELS = 8,	/* of a step that is launched one by one */
 	CORE_PART = 8,		/* ... and this part of the most that any has */
 	SLACK_NS = 20000,
 	MIN_PAUSE_NS = 100000, PAUSE_TIMES = 20,	/* between steps, where no wait is seen */
 };
-
-/* ---- windows ---- */
-
-/* The longest pause of launches told by callbacks in [t0, t1]. */
-static struct gpu_unseen pause_between(const struct gpu_process *p, uint64_t t0_ns, uint64_t t1_ns)
-{
-	struct gpu_unseen best = { t0_ns, t0_ns };
-	uint64_t last = t0_ns;
-
-	for (size_t i = 0; i < p->launches.n && last < t1_ns; i++) {
-		const struct gpu_launch *l = &p->launches.v[i];
-		uint64_t ts = l->ts_ns < t1_ns ? l->ts_ns : t1_ns;
-
-		if (!l->corr || l->ts_ns <= t0_ns)
-			continue;
-		if (ts - last > best.t1_ns - best.t0_ns)
-			best = (struct gpu_unseen){ last, ts };
-		last = ts;
-	}
-	return t1_ns - last > best.t1_ns - best.t0_ns ? (struct gpu_unseen){ last, t1_ns } : best;
-}
-
-static int add_window(struct gpu_process *p, uint64_t t0_ns)
-{
-	struct gpu_window *w = vec_push(&p->windows, SIZE_MAX);
-
-	if (!w)
-		return -ENOMEM;
-	*w = (struct gpu_window){ .t0_ns = t0_ns, .t1_ns = UINT64_MAX, .clock0_ns = UINT64_MAX };
-	return 0;
-}
-
-/*
- * A window tells its clock twice a second; a pause of that, and another one has begun. But the agent asks for the clock,
- * and on a busy host it may be late: then callbacks told of launches all the time.
- */
-static bool is_between_windows(const struct gpu_unseen *pause, uint64_t clocks_ns)
-{
-	return clocks_ns > CLOCK_NS + CLOCK_LATE_NS && pause->t1_ns - pause->t0_ns > clocks_ns - CLOCK_NS - CLOCK_LATE_NS;
-}
-
-static int find_windows(struct gpu_process *p, const struct evidence *ev)
-{
-	bool any = p->spans.n > 0;
-	uint64_t last = 0;
-
-	for (size_t i = 0; i < p->launches.n && !any; i++)
-		any = p->launches.v[i].corr != 0;
-	for (size_t i = 0; i < ev->clocks.n && any; i++) {
-		const struct tl_clock *k = &ev->clocks.v[i];
-		struct gpu_unseen pause = { 0, 0 };
-		struct gpu_window *w;
-
-		if (k->hdr.tgid != p->tgid || k->hdr.ts_ns < last)
-			continue;
-		if (last && k->hdr.ts_ns - last > CLOCK_NS + CLOCK_LATE_NS)
-			pause = pause_between(p, last, k->hdr.ts_ns);
-		if (last && is_between_windows(&pause, k->hdr.ts_ns - last)) {
-			w = &p->windows.v[p->windows.n - 1];
-			w->t1_ns = pause.t0_ns + (pause.t1_ns - pause.t0_ns) / 2;
-			if (add_window(p, w->t1_ns))
-				return -ENOMEM;
-		} else if (!last && add_window(p, 0)) {
-			return -ENOMEM;
-		}
-		last = k->hdr.ts_ns;
-		w = &p->windows.v[p->windows.n - 1];
-		w->clock0_ns = last < w->clock0_ns ? last : w->clock0_ns;
-		w->clock1_ns = last;
-	}
-	return last || !any ? 0 : add_window(p, 0);
-}
-
-/* A window is known by its clocks and by what came in it. */
-static void trim_windows(struct gpu_process *p)
-{
-	size_t l = 0, s = 0;
-
-	for (size_t i = 0; i < p->windows.n; i++) {
-		struct gpu_window *w = &p->windows.v[i];
-		uint64_t first = w->clock0_ns, last = w->clock1_ns;
-
-		for (; l < p->launches.n && p->launches.v[l].ts_ns < w->t1_ns; l++) {
-			const struct gpu_launch *k = &p->launches.v[l];
-
-			if (!k->corr || k->ts_ns < w->t0_ns)
-				continue;
-			w->kernels |= k->call == TL_CALL_KERNEL;
-			w->last_kernel_ns = k->call == TL_CALL_KERNEL ? k->ts_ns : w->last_kernel_ns;
-			first = k->ts_ns < first ? k->ts_ns : first;
-			last = k->ts_ns > last ? k->ts_ns : last;
-		}
-		for (; s < p->spans.n && p->spans.v[s].t0_ns < w->t1_ns; s++) {
-			first = p->spans.v[s].t0_ns < first ? p->spans.v[s].t0_ns : first;
-			last = p->spans.v[s].t1_ns > last ? p->spans.v[s].t1_ns : last;
-		}
-		w->t0_ns = first < last ? first : w->t0_ns;
-		w->t1_ns = last ? last : w->t0_ns;
-	}
-}
-
-/* Index + 1; 0: none. For times that only rise: *at is the one to begin with. */
-static uint32_t window_of(const struct gpu_process *p, uint64_t t_ns, size_t *at)
-{
-	while (*at < p->windows.n && p->windows.v[*at].t1_ns < t_ns)
-		++*at;
-	return *at < p->windows.n && p->windows.v[*at].t0_ns <= t_ns ? *at + 1 : 0;
-}
 
 /* ---- where one step ends ---- */
 
@@ -262,7 +151,7 @@ static int cut(struct gpu_process *p, const struct cutter *k)
 
 	for (uint32_t i = 0; i < p->launches.n; i++) {
 		const struct gpu_launch *l = &p->launches.v[i];
-		uint32_t window = window_of(p, l->ts_ns, &at);
+		uint32_t window = gpu_window_of(p, l->ts_ns, &at);
 		bool other = b && window != b->window && !p->outside;
 		bool pause = b && !k->syncs && !k->copies && l->ts_ns > end_ns + k->pause_ns;
 		/* copies and the wait behind them end the same step, a copy behind a wait another one */
@@ -311,22 +200,58 @@ static size_t first_at(const struct gpu_process *p, uint64_t t_ns)
 	return lo;
 }
 
-/* What nobody looked for, and what was lost on the way. */
-static void note_unseen(struct gpu_process *p, const struct model_view *v)
+/* The first burst from `lo` on that begins at t or behind it. */
+static size_t first_from(const struct gpu_process *p, size_t lo, uint64_t t_ns)
 {
-	for (size_t k = 0; k < p->unseen.n; k++)
-		for (size_t i = first_at(p, p->unseen.v[k].t0_ns);
-		     i < p->bursts.n && p->bursts.v[i].begin_ns < p->unseen.v[k].t1_ns; i++)
-			p->bursts.v[i].unseen = true;
+	size_t hi = p->bursts.n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (p->bursts.v[mid].begin_ns < t_ns)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+/* How many more spans of a kind a burst is in than the one before it: spans may overlap, as many as there are. */
+struct edges {
+	int32_t unseen, lost;
+};
+
+/* What nobody looked for, and what was lost on the way. */
+static int note_unseen(struct gpu_process *p, const struct model_view *v)
+{
+	struct edges *edges = calloc(p->bursts.n + 1, sizeof(*edges));
+	int32_t unseen = 0, lost = 0;
+
+	if (!edges)
+		return -ENOMEM;
+	for (size_t k = 0; k < p->unseen.n; k++) {
+		size_t from = first_at(p, p->unseen.v[k].t0_ns);
+
+		edges[from].unseen++;
+		edges[first_from(p, from, p->unseen.v[k].t1_ns)].unseen--;
+	}
 	for (size_t k = 0; k < v->n_lost; k++) {
 		const struct rec_lost *l = &v->lost[k];
+		size_t from = first_at(p, l->since_ns);
 
 		if (l->what && l->what != TL_GPU_LAUNCH)
 			continue;
-		for (size_t i = first_at(p, l->since_ns);
-		     i < p->bursts.n && p->bursts.v[i].begin_ns <= l->until_ns; i++)
-			p->bursts.v[i].whole = false;
+		edges[from].lost++;
+		edges[first_from(p, from, l->until_ns + (l->until_ns < UINT64_MAX))].lost--;
 	}
+	for (size_t i = 0; i < p->bursts.n; i++) {
+		unseen += edges[i].unseen;
+		lost += edges[i].lost;
+		p->bursts.v[i].unseen = unseen > 0;
+		p->bursts.v[i].whole &= !lost;
+	}
+	free(edges);
+	return 0;
 }
 
 static bool is_core(const struct gpu_process *p, const struct cutter *k, const struct gpu_burst *b)
@@ -450,20 +375,21 @@ static void hand_out(struct gpu_process *p)
 	}
 }
 
-int gpu_cut(struct gpu_process *p, const struct model_view *v)
+int gpu_cut(struct gpu_process *p, const struct model_view *v, const struct gpu_clocks *clocks)
 {
 	struct cutter k;
-	int err = find_windows(p, v->evidence);
+	int err = gpu_find_windows(p, v->evidence, clocks);
 
 	if (err || !p->launches.n)
 		return err;
-	trim_windows(p);
 	err = cutter_init(&k, p);
 	if (!err)
 		err = cut(p, &k);
 	if (err)
 		return err;
-	note_unseen(p, v);
+	err = note_unseen(p, v);
+	if (err)
+		return err;
 	merge_small(p, &k);
 	note_entered(p);
 	hand_out(p);

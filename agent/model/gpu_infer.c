@@ -113,13 +113,6 @@ static int make_steps(struct inferred *f)
 	return err;
 }
 
-static bool is_of_server(const struct inferred *f, const struct rec_request *r)
-{
-	const struct tl_engine *a = &f->m->engines[r->engine].e, *b = &f->m->engines[f->engine].e;
-
-	return r->engine == f->engine || (a->server && a->server == b->server);
-}
-
 /* Index + 1 of the last step that ended at t or before; 0: none. */
 static size_t last_end(const struct inferred *f, uint64_t t_ns)
 {
@@ -145,12 +138,11 @@ static bool is_far_behind(const struct inferred *f, size_t last, uint64_t t_ns)
 
 static void find_holes(struct inferred *f)
 {
-	struct model *m = f->m;
 	uint32_t n = 0;
 
-	for (size_t i = 0; i < m->v.n_requests; i++)
-		for (size_t k = 0; k < m->requests[i].n_chunks && is_of_server(f, &m->requests[i]); k++) {
-			uint64_t t = chunk_ns(&m->requests[i], k);
+	for (uint32_t i = 0; i < f->n_requests; i++)
+		for (size_t k = 0; k < irequest(f, i)->n_chunks; k++) {
+			uint64_t t = chunk_ns(irequest(f, i), k);
 			size_t last = last_end(f, t);
 
 			if (is_far_behind(f, last, t) &&
@@ -184,9 +176,9 @@ static bool are_firsts_plain(const struct inferred *f)
 {
 	size_t n = 0, replayed = 0;
 
-	for (size_t i = 0; i < f->m->v.n_requests && f->has_graphs; i++) {
-		const struct rec_request *r = &f->m->requests[i];
-		uint32_t at = r->n_chunks && !r->joined_late && is_of_server(f, r) ? istep_before(f, chunk_ns(r, 0)) : UINT32_MAX;
+	for (uint32_t i = 0; i < f->n_requests && f->has_graphs; i++) {
+		const struct rec_request *r = irequest(f, i);
+		uint32_t at = r->n_chunks && !r->joined_late ? istep_before(f, chunk_ns(r, 0)) : UINT32_MAX;
 
 		if (at == UINT32_MAX)
 			continue;
@@ -286,7 +278,7 @@ static uint32_t segment_of(const struct inferred *f, uint32_t at)
 /* A streamed answer: by its chunks. Several answers at once: each chunk for itself. */
 static int decode_stream(struct inferred *f, uint32_t request)
 {
-	const struct rec_request *r = &f->m->requests[request];
+	const struct rec_request *r = irequest(f, request);
 	uint32_t *at = malloc((r->n_chunks + 1) * sizeof(*at));
 	int err = 0;
 
@@ -312,7 +304,7 @@ static int decode_stream(struct inferred *f, uint32_t request)
 /* An answer in one piece: its tokens are of the last steps before it. */
 static int decode_whole(struct inferred *f, uint32_t request)
 {
-	const struct rec_request *r = &f->m->requests[request];
+	const struct rec_request *r = irequest(f, request);
 	uint32_t last = r->output.prov && r->n == 1 && r->at_ns[P_DONE] && r->state == REQ_COMPLETE ?
 				istep_before(f, r->at_ns[P_DONE]) : UINT32_MAX;
 	int err = 0;
@@ -359,7 +351,7 @@ static int put_sequence(struct inferred *f, const struct imember *k, uint64_t be
 	if (!first)
 		m->seqs[part->seq].cut_by_loss = true;
 	q = &m->seqs[m->v.n_seqs++];
-	*q = (struct rec_sequence){ .id = m->v.n_seqs, .engine = f->engine, .slot = k->request,
+	*q = (struct rec_sequence){ .id = m->v.n_seqs, .engine = f->engine, .slot = f->requests[k->request],
 				    .begin_ns = begin_ns, .kept = -1, .task = -1, .ended = true,
 				    .joined_late = !first || !f->first_of[k->request],
 				    .begin_open = first && f->begin_open[k->request] };
@@ -367,7 +359,7 @@ static int put_sequence(struct inferred *f, const struct imember *k, uint64_t be
 	part->segment = f->steps.v[k->at].segment;
 	if (first)
 		part->first = part->seq;
-	return join_request(m, k->request, part->seq, JOIN_ORDER, CONFIDENCE_PCT, 0);
+	return join_request(m, f->requests[k->request], part->seq, JOIN_ORDER, CONFIDENCE_PCT, 0);
 }
 
 static int put_member(struct inferred *f, const struct imember *k, uint32_t step, struct part *part)
@@ -434,9 +426,9 @@ static void put_points(struct inferred *f, const struct part *parts)
 {
 	struct model *m = f->m;
 
-	for (size_t i = 0; i < m->v.n_requests; i++) {
+	for (uint32_t i = 0; i < f->n_requests; i++) {
 		const struct rec_sequence *q = parts[i].seq == UINT32_MAX ? NULL : &m->seqs[parts[i].first];
-		struct rec_request *r = &m->requests[i];
+		struct rec_request *r = irequest(f, i);
 		uint64_t at[N_POINTS] = { 0 };
 
 		if (!q || !q->n_visits || !f->first_of[i])
@@ -456,25 +448,21 @@ static void put_points(struct inferred *f, const struct part *parts)
 static int infer(struct inferred *f)
 {
 	struct model *m = f->m;
-	struct part *parts = malloc((m->v.n_requests + 1) * sizeof(*parts));
+	struct part *parts = malloc((f->n_requests + 1) * sizeof(*parts));
 	int err = make_steps(f);
 
-	f->first_of = calloc(m->v.n_requests + 1, sizeof(*f->first_of));
-	f->begin_open = calloc(m->v.n_requests + 1, sizeof(*f->begin_open));
+	f->first_of = calloc(f->n_requests + 1, sizeof(*f->first_of));
+	f->begin_open = calloc(f->n_requests + 1, sizeof(*f->begin_open));
 	if (!parts || !f->first_of || !f->begin_open)
 		err = -ENOMEM;
 	if (!err)
 		find_holes(f);
 	f->plain_firsts = !err && are_firsts_plain(f);
-	for (size_t i = 0; i < m->v.n_requests && !err; i++)
+	for (size_t i = 0; i < f->n_requests && !err; i++)
 		parts[i].seq = UINT32_MAX;
-	for (uint32_t i = 0; i < m->v.n_requests && !err; i++) {
-		const struct rec_request *r = &m->requests[i];
-
-		if (!is_of_server(f, r) || r->n_seqs)
-			continue;
-		err = r->n_chunks ? decode_stream(f, i) : decode_whole(f, i);
-	}
+	for (uint32_t i = 0; i < f->n_requests && !err; i++)
+		if (!irequest(f, i)->n_seqs)
+			err = irequest(f, i)->n_chunks ? decode_stream(f, i) : decode_whole(f, i);
 	if (!err)
 		err = gpu_infer_prompts(f);
 	if (!err) {
@@ -490,9 +478,9 @@ static int infer(struct inferred *f)
 	return err;
 }
 
-int gpu_infer(struct model *m, struct gpu_process *p, uint32_t engine)
+int gpu_infer(struct model *m, struct gpu_process *p, uint32_t engine, const uint32_t *requests, size_t n)
 {
-	struct inferred f = { .m = m, .p = p, .engine = engine };
+	struct inferred f = { .m = m, .p = p, .engine = engine, .requests = requests, .n_requests = n };
 	int err = infer(&f);
 
 	vec_free(&f.steps);

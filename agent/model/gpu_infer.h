@@ -19,7 +19,7 @@ struct istep {			/* a step in the making */
 };
 struct imember {
 	uint32_t at;		/* which istep */
-	uint32_t request;
+	uint32_t request;	/* index into `requests` of the server */
 	uint32_t n_tokens;	/* 0: not known */
 	uint8_t phase;		/* enum tl_phase */
 	uint8_t n_out;
@@ -28,14 +28,21 @@ struct inferred {
 	struct model *m;
 	struct gpu_process *p;
 	uint32_t engine;
+	const uint32_t *requests;	/* of this server, in order: indices of the model's */
+	size_t n_requests;
 	bool has_graphs;
 	bool plain_firsts;	/* first tokens are of steps that are no replays */
 	uint64_t usual_ns;	/* from launch to launch */
 	VEC(struct istep) steps;
 	VEC(struct imember) members;
-	uint32_t *first_of;	/* by request: istep of its first token + 1, 0: not known */
-	bool *begin_open;	/* by request: its prompt may have begun before its first step that is known */
+	uint32_t *first_of;	/* by request of the server: istep of its first token + 1, 0: not known */
+	bool *begin_open;	/* by request of the server: its prompt may have begun before its first step that is known */
 };
+
+static inline struct rec_request *irequest(const struct inferred *f, uint32_t i)
+{
+	return &f->m->requests[f->requests[i]];
+}
 
 /* gpu_prompts.c: which requests had a part of their prompt computed in which step. 0 or -ENOMEM */
 int gpu_infer_prompts(struct inferred *f);

@@ -152,23 +152,22 @@ static void tie(struct gpu_process *p, struct gpu_span *s, uint32_t launch, stru
 	c->spans_joined++;
 }
 
-/* The last launch with this id that is not behind the span: ids may begin anew. UINT32_MAX: none. */
+/* The last launch with this id that is not behind the span: ids may begin anew, or be one and the same. Ids are in the
+ * order of launches, so of their times. UINT32_MAX: none. */
 static uint32_t launch_of(const struct gpu_process *p, const struct id *ids, size_t n, const struct gpu_span *s)
 {
 	size_t lo = 0, hi = n;
 
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
+		const struct id *id = &ids[mid];
 
-		if (ids[mid].corr <= s->corr)
+		if (id->corr < s->corr || (id->corr == s->corr && p->launches.v[id->at].ts_ns <= s->t0_ns + SLACK_NS))
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
-	while (lo-- > 0 && ids[lo].corr == s->corr)
-		if (p->launches.v[ids[lo].at].ts_ns <= s->t0_ns + SLACK_NS)
-			return ids[lo].at;
-	return UINT32_MAX;
+	return lo && ids[lo - 1].corr == s->corr ? ids[lo - 1].at : UINT32_MAX;
 }
 
 static int join_by_id(struct gpu_process *p, struct gpu_counts *c)
@@ -258,38 +257,109 @@ static bool same_item(const struct gpu_span *a, const struct gpu_span *b)
 	return b->graph && a->graph == b->graph && a->corr == b->corr && a->what == b->what;
 }
 
-static bool is_free(const struct gpu_launch *l, uint64_t handle)
+/* ---- launches of a stream that have no span yet ---- */
+
+struct queue {			/* launches that a span could be of, stream after stream, as they came */
+	uint32_t *launch;	/* indices */
+	uint32_t *next;		/* per place: the first place from here on that is free, as far as that is known */
+	size_t n;
+};
+
+static int by_stream(const void *pa, const void *pb, void *ctx)
 {
-	return l->stream == handle && !(l->flags & GPU_L_JOINED) &&
-	       (l->call == TL_CALL_KERNEL || l->call == TL_CALL_GRAPH || l->call == TL_CALL_COPY);
+	const struct gpu_process *p = ctx;
+	uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
+	uint64_t sa = p->launches.v[a].stream, sb = p->launches.v[b].stream;
+
+	if (sa != sb)
+		return sa < sb ? -1 : 1;
+	return a < b ? -1 : a > b;
+}
+
+static int queue_init(struct queue *q, struct gpu_process *p)
+{
+	q->launch = malloc((p->launches.n + 1) * sizeof(*q->launch));
+	q->next = malloc((p->launches.n + 1) * sizeof(*q->next));
+	if (!q->launch || !q->next)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < p->launches.n; i++) {
+		uint8_t call = p->launches.v[i].call;
+
+		if (call == TL_CALL_KERNEL || call == TL_CALL_GRAPH || call == TL_CALL_COPY)
+			q->launch[q->n++] = i;
+	}
+	qsort_r(q->launch, q->n, sizeof(*q->launch), by_stream, p);
+	for (uint32_t i = 0; i <= q->n; i++)
+		q->next[i] = i;
+	return 0;
+}
+
+static void queue_free(struct queue *q)
+{
+	free(q->launch);
+	free(q->next);
+}
+
+/* The first place of a stream whose launch is `from` or behind it. */
+static uint32_t queue_from(const struct queue *q, const struct gpu_process *p, uint64_t stream, uint32_t from)
+{
+	uint32_t lo = 0, hi = q->n;
+
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2;
+		const struct gpu_launch *l = &p->launches.v[q->launch[mid]];
+
+		if (l->stream < stream || (l->stream == stream && q->launch[mid] < from))
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+/* The first place from here on whose launch has no span. What is joined stays so: who comes this way again, jumps. */
+static uint32_t queue_free_from(struct queue *q, const struct gpu_process *p, uint32_t place)
+{
+	uint32_t at = place;
+
+	while (at < q->n && p->launches.v[q->launch[at]].flags & GPU_L_JOINED)
+		at = q->next[at] > at ? q->next[at] : at + 1;
+	while (place < at) {
+		uint32_t then = q->next[place] > place ? q->next[place] : place + 1;
+
+		q->next[place] = at;
+		place = then;
+	}
+	return at;
 }
 
 /* The next launch of the stream that fits; those that it passes have no record. UINT32_MAX: none. */
-static uint32_t next_fit(const struct gpu_process *p, const struct stream *st, const struct gpu_span *s,
+static uint32_t next_fit(const struct gpu_process *p, struct queue *q, const struct stream *st, const struct gpu_span *s,
 			 uint32_t from, uint64_t idle_since_ns)
 {
-	uint32_t found = UINT32_MAX, seen = 0;
+	uint32_t found = UINT32_MAX, place = queue_from(q, p, st->handle, from);
 
-	for (uint32_t i = from; i < p->launches.n && seen < MAX_AHEAD; i++) {
-		const struct gpu_launch *l = &p->launches.v[i];
+	for (int seen = 0; seen < MAX_AHEAD; seen++, place++) {
+		const struct gpu_launch *l;
 
-		if (l->ts_ns > s->t0_ns + SLACK_NS)
+		place = queue_free_from(q, p, place);
+		if (place == q->n)
 			break;
-		if (!is_free(l, st->handle))
-			continue;
-		seen++;
+		l = &p->launches.v[q->launch[place]];
+		if (l->stream != st->handle || l->ts_ns > s->t0_ns + SLACK_NS)
+			break;
 		if (!fits(l, s))
 			continue;
 		/* a launch on an idle stream runs at once: an older one that waits still has no record */
 		if (found == UINT32_MAX || l->ts_ns > idle_since_ns + LATENCY_NS)
-			found = i;
+			found = q->launch[place];
 		else
 			break;
 	}
 	return found;
 }
 
-static void join_stream(struct gpu_process *p, const struct stream *st, struct gpu_counts *c)
+static void join_stream(struct gpu_process *p, struct queue *q, const struct stream *st, struct gpu_counts *c)
 {
 	const struct gpu_span *last = NULL;
 	uint64_t idle_since_ns = 0;
@@ -306,7 +376,7 @@ static void join_stream(struct gpu_process *p, const struct stream *st, struct g
 			tie(p, s, item, c);
 			c->by_order++;
 		} else {
-			item = next_fit(p, st, s, at, idle_since_ns);
+			item = next_fit(p, q, st, s, at, idle_since_ns);
 			if (item != UINT32_MAX) {
 				tie(p, s, item, c);
 				c->by_order++;
@@ -318,19 +388,24 @@ static void join_stream(struct gpu_process *p, const struct stream *st, struct g
 	}
 }
 
-static void join_by_order(struct gpu_process *p, struct gpu_counts *c)
+static int join_by_order(struct gpu_process *p, struct gpu_counts *c)
 {
 	struct stream streams[MAX_STREAMS];
+	struct queue q = { 0 };
 	size_t n, loose = 0;
+	int err;
 
 	for (size_t i = 0; i < p->spans.n; i++)
 		loose += !p->spans.v[i].at;
 	if (!loose || !p->launches.n)
-		return;
+		return 0;
 	n = find_streams(p, streams);
-	for (size_t i = 0; i < n; i++)
+	err = queue_init(&q, p);
+	for (size_t i = 0; i < n && !err; i++)
 		if (streams[i].n)
-			join_stream(p, &streams[i], c);
+			join_stream(p, &q, &streams[i], c);
+	queue_free(&q);
+	return err;
 }
 
 int gpu_join(struct gpu_process *p, struct gpu_counts *c)
@@ -352,7 +427,5 @@ int gpu_join(struct gpu_process *p, struct gpu_counts *c)
 	}
 	c->spans += p->spans.n;
 	err = join_by_id(p, c);
-	if (!err)
-		join_by_order(p, c);
-	return err;
+	return err ? err : join_by_order(p, c);
 }

@@ -7,19 +7,30 @@
 static struct gpu_process *process_of(struct gpu_log *g, uint32_t tgid, int *ret_err)
 {
 	struct gpu_process *p;
+	uint32_t *at;
 
 	*ret_err = 0;
 	if (g->last < g->processes.n && g->processes.v[g->last].tgid == tgid)
 		return &g->processes.v[g->last];
-	for (size_t i = 0; i < g->processes.n; i++)
-		if (g->processes.v[i].tgid == tgid) {
-			g->last = i;
-			return &g->processes.v[i];
-		}
-	p = vec_push(&g->processes, GPU_MAX_PROCESSES);
+	if (!g->by_tgid)
+		g->by_tgid = map__new(sizeof(uint32_t), GPU_MAX_PROCESSES);
+	at = g->by_tgid ? map__get(g->by_tgid, tgid) : NULL;
+	if (at) {
+		g->last = *at;
+		return &g->processes.v[*at];
+	}
+	if (g->processes.n == GPU_MAX_PROCESSES) {
+		g->not_kept++;
+		return NULL;
+	}
+	at = g->by_tgid ? map__put(g->by_tgid, tgid, NULL) : NULL;
+	if (at)
+		*at = g->processes.n;
+	p = at ? vec_push(&g->processes, GPU_MAX_PROCESSES) : NULL;
 	if (!p) {
-		*ret_err = g->processes.n < GPU_MAX_PROCESSES ? -ENOMEM : 0;
-		g->not_kept += !*ret_err;
+		if (at)
+			map__del(g->by_tgid, tgid);
+		*ret_err = -ENOMEM;
 		return NULL;
 	}
 	p->tgid = tgid;
@@ -147,4 +158,6 @@ void gpu_log_free(struct gpu_log *g)
 	}
 	vec_free(&g->processes);
 	vec_free(&g->parents);
+	map__free(g->by_tgid);
+	g->by_tgid = NULL;
 }

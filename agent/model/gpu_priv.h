@@ -3,6 +3,7 @@
 #ifndef TL_GPU_PRIV_H
 #define TL_GPU_PRIV_H
 
+#include "base/map.h"
 #include "base/vec.h"
 #include "model/gpu.h"
 #include "model/model.h"
@@ -79,7 +80,8 @@ struct gpu_parent {
 };
 struct gpu_log {
 	VEC(struct gpu_parent) parents;	/* of processes that were forked meanwhile */
-	VEC(struct gpu_process) processes;	/* by first sight */
+	VEC(struct gpu_process) processes;	/* by first sight, until the log is at its end */
+	struct map *by_tgid;	/* index in `processes`; NULL: of none yet */
 	uint32_t last;		/* index of the one that the last event was of */
 	uint64_t not_kept;
 };
@@ -89,11 +91,22 @@ int gpu_log_on(struct gpu_log *g, const struct tl_hdr *ev);	/* 0, -ENOMEM; -ENOE
 int gpu_log_fork(struct gpu_log *g, uint32_t tgid, uint32_t parent);	/* 0 or -ENOMEM */
 void gpu_log_free(struct gpu_log *g);
 
+struct gpu_clocks {		/* indices into the evidence */
+	const uint32_t *at;
+	size_t n;
+};
+
 /* gpu_join.c: order, doubles, and which span is of which launch. 0 or -ENOMEM, as all below */
 int gpu_join(struct gpu_process *p, struct gpu_counts *c);
 
-/* gpu_bursts.c: windows and bursts of a process; spans then know their burst. */
-int gpu_cut(struct gpu_process *p, const struct model_view *v);
+/* gpu_windows.c: the windows of a process whose launches and spans are in order. */
+struct evidence;
+int gpu_find_windows(struct gpu_process *p, const struct evidence *ev, const struct gpu_clocks *clocks);
+/* Index + 1; 0: none. For times that only rise: *at is the one to begin with. */
+uint32_t gpu_window_of(const struct gpu_process *p, uint64_t t_ns, size_t *at);
+
+/* gpu_bursts.c: windows and bursts of a process; spans then know their burst. clocks: of this process, as they came. */
+int gpu_cut(struct gpu_process *p, const struct model_view *v, const struct gpu_clocks *clocks);
 
 /* Does its host launch a step while the one before it runs, as a rule? */
 bool gpu_runs_ahead(const struct gpu_process *p);
@@ -111,8 +124,8 @@ int gpu_align(struct gpu_process *p, const struct gpu_ref *refs, size_t n);
 /* gpu_launchers.c: which threads launch. */
 int gpu_find_launchers(struct model *m);
 
-/* gpu_infer.c: steps of a server whose wire tells of none, and who was in them. */
-int gpu_infer(struct model *m, struct gpu_process *p, uint32_t engine);
+/* gpu_infer.c: steps of a server whose wire tells of none, and who was in them; n requests: those of the server. */
+int gpu_infer(struct model *m, struct gpu_process *p, uint32_t engine, const uint32_t *requests, size_t n);
 
 /* gpu_sums.c: what became of each step, and evidence of it. */
 int gpu_sum_steps(struct model *m, const struct step_index *ix);

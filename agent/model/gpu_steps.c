@@ -1,50 +1,61 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From launches and spans to steps: which processes are ranks of which server, and which step is which. */
 #include "base/pct.h"
+#include "model/servers.h"
 #include "model/state.h"
 
 #include <errno.h>
 
 /* ---- servers and ranks ---- */
 
-/* The first process of a server that this one belongs to; 0: not known. */
-static uint32_t server_said(const struct model *m, uint32_t tgid)
+struct kin {			/* which server a process is of */
+	struct servers *said;
+	struct map *by_parent;	/* tgid of one that was forked -> the server that it is of by its parents, 0: not known */
+};
+
+/* A child comes behind its parent; who has a pid twice is the child of the last one. */
+static int kin_init(struct kin *k, const struct model *m)
 {
-	for (size_t i = m->v.n_engines; i-- > 0;)
-		if (m->engines[i].e.hdr.tgid == tgid)
-			return m->engines[i].e.server ? m->engines[i].e.server : tgid;
-	for (size_t i = 0; i < m->evidence.threads.n; i++)
-		if (m->evidence.threads.v[i].hdr.tgid == tgid && m->evidence.threads.v[i].server)
-			return m->evidence.threads.v[i].server;
+	const struct gpu_log *g = &m->gpu_log;
+	struct model_view v;
+	int err;
+
+	model__view(m, &v);
+	err = servers__new(&v, &k->said);
+	k->by_parent = err ? NULL : map__new(sizeof(uint32_t), GPU_MAX_PARENTS);
+	if (!k->by_parent)
+		return -ENOMEM;
+	for (size_t i = 0; i < g->parents.n; i++) {
+		uint32_t parent = g->parents.v[i].parent, server = servers__of(k->said, parent);
+		const uint32_t *above = map__get(k->by_parent, parent);
+		uint32_t *at;
+
+		if (!server && above)
+			server = *above;
+		at = map__put(k->by_parent, g->parents.v[i].tgid, NULL);
+		if (!at)
+			return -ENOMEM;
+		*at = server;
+	}
 	return 0;
 }
 
-static uint32_t server_of(const struct model *m, uint32_t tgid)
+static void kin_free(struct kin *k)
 {
-	uint32_t at = tgid, server = server_said(m, at), only = 0;
-
-	for (size_t i = m->gpu_log.parents.n; i-- > 0 && !server;)	/* a child comes behind its parent */
-		if (m->gpu_log.parents.v[i].tgid == at) {
-			at = m->gpu_log.parents.v[i].parent;
-			server = server_said(m, at);
-		}
-	for (size_t i = 0; i < m->v.n_engines && !server; i++) {
-		const struct tl_engine *e = &m->engines[i].e;
-		uint32_t s = e->server ? e->server : e->hdr.tgid;
-
-		if (only && s != only)
-			return tgid;
-		only = s;
-	}
-	return server ? server : only ? only : tgid;
+	servers__free(k->said);
+	map__free(k->by_parent);
 }
 
-static int rank_said(const struct model *m, uint32_t tgid)
+static uint32_t server_of(const struct kin *k, uint32_t tgid)
 {
-	for (size_t i = 0; i < m->evidence.threads.n; i++)
-		if (m->evidence.threads.v[i].hdr.tgid == tgid && m->evidence.threads.v[i].rank >= 0)
-			return m->evidence.threads.v[i].rank;
-	return -1;
+	uint32_t server = servers__of(k->said, tgid);
+	const uint32_t *above = map__get(k->by_parent, tgid);
+
+	if (!server && above)
+		server = *above;
+	if (!server)
+		server = servers__only(k->said);
+	return server ? server : tgid;
 }
 
 static int by_rank(const void *pa, const void *pb)
@@ -61,19 +72,24 @@ static int by_rank(const void *pa, const void *pb)
 }
 
 /* Ranks as threads are said to have them, else in the order of devices. */
-static void find_ranks(struct model *m)
+static int find_ranks(struct model *m)
 {
 	struct gpu_log *g = &m->gpu_log;
+	struct kin kin = { 0 };
+	int err = kin_init(&kin, m);
 	uint32_t rank = 0;
 
-	for (size_t i = 0; i < g->processes.n; i++) {
+	for (size_t i = 0; i < g->processes.n && !err; i++) {
 		struct gpu_process *p = &g->processes.v[i];
-		int said = rank_said(m, p->tgid);
+		int said = servers__rank(kin.said, p->tgid);
 
-		p->server = server_of(m, p->tgid);
+		p->server = server_of(&kin, p->tgid);
 		p->device = p->spans.n ? p->spans.v[0].device : 0;
 		p->rank = said >= 0 ? said : UINT16_MAX;
 	}
+	kin_free(&kin);
+	if (err)
+		return err;
 	qsort(g->processes.v, g->processes.n, sizeof(*g->processes.v), by_rank);
 	for (size_t i = 0; i < g->processes.n; i++) {
 		struct gpu_process *p = &g->processes.v[i];
@@ -81,6 +97,7 @@ static void find_ranks(struct model *m)
 		rank = i && p[-1].server == p->server ? rank + 1 : 0;
 		p->rank = p->rank == UINT16_MAX ? rank : p->rank;
 	}
+	return 0;
 }
 
 /* ---- steps ---- */
@@ -152,49 +169,98 @@ static int refs_of_rank(const struct model *m, const struct gpu_process *p, cons
 	return err;
 }
 
-/* The engine of a server whose wire tells of steps; else the one that reads its requests. UINT32_MAX: none. */
-static uint32_t engine_of(const struct model *m, const struct step_index *ix, uint32_t server,
-			  bool *ret_has_steps)
+/* ---- which engine tells of a server, and its requests ---- */
+
+enum { NOBODY = UINT32_MAX };
+struct teller {			/* of a server: indices of engines; NOBODY */
+	uint32_t of_steps;	/* the first one whose wire tells of steps */
+	uint32_t front;		/* the one that reads its first request */
+	uint32_t first;
+	size_t at, n;		/* its requests in `requests` */
+};
+struct tellers {
+	struct map *by_server;
+	uint32_t *requests;	/* server after server, in order */
+};
+
+static struct teller *teller_of(const struct tellers *t, const struct model *m, uint32_t engine)
 {
-	uint32_t front = UINT32_MAX, first = UINT32_MAX;
+	return map__get(t->by_server, server_of_engine(&m->engines[engine].e));
+}
 
-	*ret_has_steps = false;
+static int add_engines(struct tellers *t, const struct model *m, const struct step_index *ix)
+{
 	for (uint32_t i = 0; i < m->v.n_engines; i++) {
-		const struct tl_engine *e = &m->engines[i].e;
+		bool new;
+		struct teller *s = map__put(t->by_server, server_of_engine(&m->engines[i].e), &new);
 
-		if ((e->server ? e->server : e->hdr.tgid) != server)
-			continue;
-		if (ix->first[i] < ix->first[i + 1]) {
-			*ret_has_steps = true;
-			return i;
-		}
-		first = first == UINT32_MAX ? i : first;
+		if (!s)
+			return -ENOMEM;
+		if (new)
+			*s = (struct teller){ .of_steps = NOBODY, .front = NOBODY, .first = i };
+		if (s->of_steps == NOBODY && ix->first[i] < ix->first[i + 1])
+			s->of_steps = i;
 	}
-	for (size_t i = 0; i < m->v.n_requests && front == UINT32_MAX; i++) {
-		const struct tl_engine *e = &m->engines[m->requests[i].engine].e;
+	return 0;
+}
 
-		if ((e->server ? e->server : e->hdr.tgid) == server)
-			front = m->requests[i].engine;
+static void add_requests(struct tellers *t, const struct model *m)
+{
+	size_t at = 0;
+
+	for (size_t i = 0; i < m->v.n_requests; i++) {
+		struct teller *s = teller_of(t, m, m->requests[i].engine);
+
+		s->front = s->front == NOBODY ? m->requests[i].engine : s->front;
+		s->n++;
 	}
-	return front != UINT32_MAX ? front : first;
+	for (struct teller *s = map__oldest(t->by_server, NULL); s; s = map__newer(t->by_server, s, NULL)) {
+		s->at = at;
+		at += s->n;
+		s->n = 0;
+	}
+	for (uint32_t i = 0; i < m->v.n_requests; i++) {
+		struct teller *s = teller_of(t, m, m->requests[i].engine);
+
+		t->requests[s->at + s->n++] = i;
+	}
+}
+
+static int tellers_init(struct tellers *t, const struct model *m, const struct step_index *ix)
+{
+	int err = -ENOMEM;
+
+	t->by_server = map__new(sizeof(struct teller), SIZE_MAX);
+	t->requests = malloc((m->v.n_requests + 1) * sizeof(*t->requests));
+	if (t->by_server && t->requests)
+		err = add_engines(t, m, ix);
+	if (!err)
+		add_requests(t, m);
+	return err;
+}
+
+static void tellers_free(struct tellers *t)
+{
+	map__free(t->by_server);
+	free(t->requests);
 }
 
 /* The ranks of one server: n processes from p on. */
-static int match_server(struct model *m, const struct step_index *ix, struct gpu_process *p, size_t n)
+static int match_server(struct model *m, const struct step_index *ix, const struct tellers *tellers,
+			struct gpu_process *p, size_t n)
 {
+	const struct teller *t = map__get(tellers->by_server, p->server);
 	struct refs wire = { 0 }, exact = { 0 };
-	bool has_steps;
-	uint32_t engine = engine_of(m, ix, p->server, &has_steps);
 	int err = 0;
 
-	if (engine == UINT32_MAX)
+	if (!t)
 		return 0;
-	if (has_steps) {
-		err = refs_of_wire(m, ix, engine, &wire);
+	if (t->of_steps != NOBODY) {
+		err = refs_of_wire(m, ix, t->of_steps, &wire);
 		if (!err)
 			err = gpu_align(p, wire.l.v, wire.l.n);
 	} else {
-		err = gpu_infer(m, p, engine);
+		err = gpu_infer(m, p, t->front != NOBODY ? t->front : t->first, tellers->requests + t->at, t->n);
 		for (size_t i = 0; i < p->bursts.n && !err; i++)
 			if (p->bursts.v[i].step)
 				err = add_ref(&wire, p->bursts.v[i].step - 1,
@@ -212,6 +278,7 @@ static int match_server(struct model *m, const struct step_index *ix, struct gpu
 static int match_all(struct model *m)
 {
 	struct gpu_log *g = &m->gpu_log;
+	struct tellers tellers = { 0 };
 	struct step_index ix;
 	struct model_view v;
 	int err;
@@ -220,11 +287,13 @@ static int match_all(struct model *m)
 	err = step_index__init(&ix, &v);
 	if (err)
 		return err;
+	err = tellers_init(&tellers, m, &ix);
 	for (size_t i = 0, n; i < g->processes.n && !err; i += n) {
 		for (n = 1; i + n < g->processes.n && g->processes.v[i + n].server == g->processes.v[i].server;)
 			n++;
-		err = match_server(m, &ix, &g->processes.v[i], n);
+		err = match_server(m, &ix, &tellers, &g->processes.v[i], n);
 	}
+	tellers_free(&tellers);
 	step_index__free(&ix);
 	return err;
 }
@@ -246,18 +315,50 @@ static int sum_up(struct model *m)
 	return err;
 }
 
+/* The clocks of process i, as they came, are from first[i + 1] to first[i + 2] in *ret, which is the caller's. */
+static int sort_clocks(const struct model *m, uint32_t **ret, size_t *first)
+{
+	const struct gpu_log *g = &m->gpu_log;
+	const struct evidence *ev = &m->evidence;
+	uint32_t *at;
+
+	*ret = malloc((ev->clocks.n + 1) * sizeof(**ret));
+	if (!*ret)
+		return -ENOMEM;
+	for (size_t i = 0; i < ev->clocks.n; i++) {
+		at = map__get(g->by_tgid, ev->clocks.v[i].hdr.tgid);
+		if (at)
+			first[*at + 1]++;
+	}
+	for (size_t i = 0; i < g->processes.n; i++)
+		first[i + 1] += first[i];
+	first[g->processes.n + 1] = first[g->processes.n];
+	for (size_t i = ev->clocks.n; i-- > 0;) {
+		at = map__get(g->by_tgid, ev->clocks.v[i].hdr.tgid);
+		if (at)
+			(*ret)[--first[*at + 1]] = i;
+	}
+	return 0;
+}
+
 static int join_all(struct model *m)
 {
 	struct gpu_log *g = &m->gpu_log;
+	size_t *first = calloc(g->processes.n + 2, sizeof(*first));
+	uint32_t *clocks = NULL;
 	struct model_view v;
-	int err = 0;
+	int err = first ? sort_clocks(m, &clocks, first) : -ENOMEM;
 
 	model__view(m, &v);
 	for (size_t i = 0; i < g->processes.n && !err; i++) {
+		struct gpu_clocks of = { clocks + first[i + 1], first[i + 2] - first[i + 1] };
+
 		err = gpu_join(&g->processes.v[i], &m->gpu.counts);
 		if (!err)
-			err = gpu_cut(&g->processes.v[i], &v);
+			err = gpu_cut(&g->processes.v[i], &v, &of);
 	}
+	free(clocks);
+	free(first);
 	return err;
 }
 
@@ -297,7 +398,7 @@ int gpu_finish(struct model *m)
 		if (!err)
 			err = gpu_find_launchers(m);
 		if (!err)
-			find_ranks(m);
+			err = find_ranks(m);
 		if (!err)
 			err = match_all(m);
 		if (!err)

@@ -109,13 +109,26 @@ static void vote(struct exec *e, uint32_t batch)
 	e->least = !e->least || batch < e->least ? batch : e->least;
 }
 
-/* Is each rung one graph's? */
+static int by_size(const void *pa, const void *pb)
+{
+	uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
+
+	return a < b ? -1 : a > b;
+}
+
+/* Is each rung one graph's? There are at most MAX_LADDER of these. */
 static bool is_ladder(const struct map *execs, enum ladder l)
 {
-	for (const struct exec *a = map__oldest(execs, NULL); a; a = map__newer(execs, a, NULL))
-		for (const struct exec *b = map__newer(execs, a, NULL); b; b = map__newer(execs, b, NULL))
-			if (a->rung[l] == b->rung[l] && a->n[l] && b->n[l])
-				return false;
+	uint32_t rungs[MAX_LADDER];
+	size_t n = 0;
+
+	for (const struct exec *e = map__oldest(execs, NULL); e; e = map__newer(execs, e, NULL))
+		if (e->n[l])
+			rungs[n++] = e->rung[l];
+	qsort(rungs, n, sizeof(*rungs), by_size);
+	for (size_t i = 1; i < n; i++)
+		if (rungs[i] == rungs[i - 1])
+			return false;
 	return true;
 }
 

@@ -28,22 +28,40 @@ struct kernel {
 enum { N_COPIES = 16 };
 struct kernels {
 	VEC(struct kernel) l;
+	struct map *by_name;	/* a hash of the name, or the next number that is free -> index */
 	uint32_t graph, copy[N_COPIES], memset;	/* index + 1 of those without a name of their own, 0: not looked up */
 };
 
+/* FNV-1a */
+static uint64_t hash_of(const char *name)
+{
+	uint64_t h = 0xcbf29ce484222325;
+
+	for (; *name; name++)
+		h = (h ^ (uint8_t)*name) * 0x100000001b3;
+	return h;
+}
+
 static int kernel_at(struct kernels *ks, const char *name, uint32_t *ret)
 {
+	uint64_t key = hash_of(name);
 	struct kernel *k;
+	uint32_t *at;
 
-	for (size_t i = 0; i < ks->l.n; i++)
-		if (!strcmp(ks->l.v[i].name, name)) {
-			*ret = i;
+	for (; (at = map__get(ks->by_name, key)); key++)
+		if (!strcmp(ks->l.v[*at].name, name)) {
+			*ret = *at;
 			return 0;
 		}
 	*ret = UINT32_MAX;
-	k = vec_push(&ks->l, MAX_KERNELS);
+	if (ks->l.n == MAX_KERNELS)
+		return 0;
+	at = map__put(ks->by_name, key, NULL);
+	if (at)
+		*at = ks->l.n;
+	k = at ? vec_push(&ks->l, MAX_KERNELS) : NULL;
 	if (!k)
-		return ks->l.n < MAX_KERNELS ? -ENOMEM : 0;
+		return -ENOMEM;
 	snprintf(k->name, sizeof(k->name), "%s", name);
 	k->collective = gpu_is_collective(k->name);
 	k->sampling = gpu_is_sampling(k->name);
@@ -140,8 +158,8 @@ static int list_kernels(struct gpu_facts *f, const struct kernels *ks)
 
 static int sum_kernels(struct model *m, const struct step_index *ix)
 {
-	struct kernels ks = { 0 };
-	int err = 0;
+	struct kernels ks = { .by_name = map__new(sizeof(uint32_t), MAX_KERNELS) };
+	int err = ks.by_name ? 0 : -ENOMEM;
 
 	for (size_t i = 0; i < m->gpu_log.processes.n; i++) {
 		struct gpu_process *p = &m->gpu_log.processes.v[i];
@@ -163,6 +181,7 @@ static int sum_kernels(struct model *m, const struct step_index *ix)
 		for (int ph = 0; ph < N_GPU_PHASES; ph++)
 			hist__free(&ks.l.v[i].hist[ph]);
 	vec_free(&ks.l);
+	map__free(ks.by_name);
 	return err;
 }
 
