@@ -151,43 +151,73 @@ static int threads_make(struct clues *c)
 	return 0;
 }
 
+static int by_rank(const void *pa, const void *pb, void *ctx)
+{
+	const struct clues *c = ctx;
+	uint32_t ia = *(const uint32_t *)pa, ib = *(const uint32_t *)pb;
+	const struct watched *a = &c->threads[ia], *b = &c->threads[ib];
+
+	if (a->server != b->server)
+		return a->server < b->server ? -1 : 1;
+	if (a->t->rank != b->t->rank)
+		return a->t->rank < b->t->rank ? -1 : 1;
+	return ia < ib ? -1 : ia > ib;
+}
+
+static int ranks_make(struct clues *c)
+{
+	c->rank_threads = malloc((c->n_threads + 1) * sizeof(*c->rank_threads));
+	if (!c->rank_threads)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < c->n_threads; i++)
+		if (c->threads[i].t->rank >= 0)
+			c->rank_threads[c->n_rank_threads++] = i;
+	qsort_r(c->rank_threads, c->n_rank_threads, sizeof(*c->rank_threads), by_rank, c);
+	return 0;
+}
+
 /* ---- what was looked at ---- */
 
 #define BIT(m) (1ull << (m))
 
-static uint64_t watched_threads(const struct clues *c, uint32_t engine)
+static uint64_t watched_of(const struct watched *w)
 {
-	static const uint64_t of_cpu = BIT(MECH_THROTTLED) | BIT(MECH_RUN_QUEUE) | BIT(MECH_FEW_CPUS) |
-				       BIT(MECH_PAGE_FAULT) | BIT(MECH_STOPPED);
-	uint32_t tgid = clues_tgid(c, engine), server = clues_server(c, tgid);
-	uint64_t bits = 0;
+	static const uint64_t of_cpu = BIT(MECH_THROTTLED) | BIT(MECH_RUN_QUEUE) | BIT(MECH_FEW_CPUS) | BIT(MECH_PAGE_FAULT) |
+				       BIT(MECH_STOPPED);
+	const uint64_t more = w->launches ? of_cpu : 0;
 
-	for (size_t i = 0; i < c->n_threads; i++) {
-		const struct watched *w = &c->threads[i];
-
-		if (w->t->hdr.tgid != tgid && w->server != server)
-			continue;
-		if (w->launches)
-			bits |= of_cpu;
-		switch (w->t->role) {
-		case TL_ROLE_ENGINE:
-		case TL_ROLE_LAUNCH:
-			bits |= BIT(MECH_GC) | BIT(MECH_GIL) | BIT(MECH_GRAMMAR) | BIT(MECH_COMPILE);
-			/* fall through */
-		case TL_ROLE_COMPUTE:
-			bits |= of_cpu;
-			break;
-		case TL_ROLE_FRONT:
-			bits |= BIT(MECH_EVENT_LOOP) | BIT(MECH_TOKENIZER) | BIT(MECH_METRICS);
-			break;
-		case TL_ROLE_DETOKENIZER:
-			bits |= BIT(MECH_DETOKENIZER);
-			break;
-		default:
-			break;
-		}
+	switch (w->t->role) {
+	case TL_ROLE_ENGINE:
+	case TL_ROLE_LAUNCH:
+		return BIT(MECH_GC) | BIT(MECH_GIL) | BIT(MECH_GRAMMAR) | BIT(MECH_COMPILE) | of_cpu;
+	case TL_ROLE_COMPUTE:
+		return of_cpu;
+	case TL_ROLE_FRONT:
+		return BIT(MECH_EVENT_LOOP) | BIT(MECH_TOKENIZER) | BIT(MECH_METRICS) | more;
+	case TL_ROLE_DETOKENIZER:
+		return BIT(MECH_DETOKENIZER) | more;
+	default:
+		return more;
 	}
-	return bits;
+}
+
+/* Threads count for their process and for their server: bits by its tgid (KIND_PROCESS) or first process. */
+enum { KIND_PROCESS = 0, KIND_SERVER = 1 };
+
+static int watch(struct map *m, int kind, uint32_t tgid, uint64_t bits)
+{
+	uint64_t *at = map__put(m, (uint64_t)kind << 32 | tgid, NULL);
+
+	if (at)
+		*at |= bits;
+	return at ? 0 : -ENOMEM;
+}
+
+static uint64_t watched_in(const struct map *m, int kind, uint32_t tgid)
+{
+	const uint64_t *at = map__get(m, (uint64_t)kind << 32 | tgid);
+
+	return at ? *at : 0;
 }
 
 static uint64_t watched_devices(const struct clues *c)
@@ -209,16 +239,26 @@ static uint64_t watched_devices(const struct clues *c)
 
 static int watched_make(struct clues *c)
 {
+	struct map *by = map__new(sizeof(uint64_t), SIZE_MAX);
 	uint64_t bits = watched_devices(c);
+	int err;
 
 	if (c->ev->held.n || c->ev->blocked.n)
 		bits |= BIT(MECH_NAGLE) | BIT(MECH_SLOW_CLIENT) | BIT(MECH_NETWORK);
 	c->watched = calloc(c->v->n_engines + 1, sizeof(*c->watched));
-	if (!c->watched)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < c->v->n_engines; i++)
-		c->watched[i] = bits | watched_threads(c, i);
-	return 0;
+	err = by && c->watched ? 0 : -ENOMEM;
+	for (size_t i = 0; i < c->n_threads && !err; i++) {
+		const struct watched *w = &c->threads[i];
+
+		err = watch(by, KIND_PROCESS, w->t->hdr.tgid, watched_of(w));
+		if (!err)
+			err = watch(by, KIND_SERVER, w->server, watched_of(w));
+	}
+	for (uint32_t i = 0; i < c->v->n_engines && !err; i++)
+		c->watched[i] = bits | watched_in(by, KIND_PROCESS, clues_tgid(c, i)) |
+				watched_in(by, KIND_SERVER, c->engine_servers[i]);
+	map__free(by);
+	return err;
 }
 
 /* ---- life ---- */
@@ -240,6 +280,8 @@ int clues__new(const struct model_view *v, struct clues **ret)
 		err = numbers_make(c);
 	if (!err)
 		err = threads_make(c);
+	if (!err)
+		err = ranks_make(c);
 	if (!err)
 		err = works_make(c);
 	if (!err)
@@ -284,6 +326,7 @@ void clues__free(struct clues *c)
 	free(c->engine_servers);
 	free(c->numbers);
 	free(c->threads);
+	free(c->rank_threads);
 	free(c->works);
 	free(c->fronts);
 	free(c->watched);

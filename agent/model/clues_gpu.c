@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_STATES = 256 };	/* of a device that are looked at for one step; one follows the other, unless crafted */
+enum { MAX_OF_RANK = 256 };	/* threads that are looked at */
 
 static uint64_t less(uint64_t a, uint64_t b)
 {
@@ -93,135 +93,6 @@ static bool somebody_is_late(const struct collective *k)
 	return k->n_ranks > 1 && k->most_ns - k->least_ns >= k->most_ns / 20 && k->most_ns > k->least_ns;
 }
 
-/* ---- clock and neighbours ---- */
-
-const struct clock_ref *clock_of(const struct clues *c, uint32_t tgid, uint32_t device)
-{
-	const struct clock_ref *of_all = NULL, *only = NULL;
-	size_t n = 0;
-
-	for (size_t i = 0; i < c->clock_refs.n; i++) {
-		const struct clock_ref *r = &c->clock_refs.v[i];
-
-		if (r->tgid == tgid && r->device == device)
-			return r;
-		if (!r->tgid && r->device == device)
-			of_all = r;
-		if (r->tgid == tgid && tgid) {
-			only = r;
-			n++;
-		}
-	}
-	return n == 1 ? only : of_all;
-}
-
-static uint64_t state_key(const struct tl_gpu_state *s)
-{
-	return (uint64_t)s->hdr.tgid << 32 | s->device;
-}
-
-/* Of the spans in which a device was looked at, those of it that overlap with a step. */
-static size_t states_of(const struct clues *c, const struct clock_ref *ref, uint64_t t0_ns)
-{
-	uint64_t key = (uint64_t)ref->tgid << 32 | ref->device;
-	const struct tl_gpu_state *s = c->ev->gpu_states.v;
-	size_t lo = 0, hi = c->ev->gpu_states.n;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-		uint64_t at = state_key(&s[mid]);
-
-		if (at < key || (at == key && s[mid].hdr.ts_ns <= t0_ns))
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
-}
-
-struct device_state device_at(const struct clues *c, const struct clock_ref *ref, uint64_t t0_ns, uint64_t t1_ns)
-{
-	const struct tl_gpu_state *s = c->ev->gpu_states.v;
-	struct device_state d = { .device = ref->device, .usual_mhz = ref->mhz };
-	uint64_t key = (uint64_t)ref->tgid << 32 | ref->device;
-	double mhz_ns = 0, ns = 0, by_ns = 0;
-	size_t n = 0;
-
-	for (size_t i = states_of(c, ref, t0_ns);
-	     i < c->ev->gpu_states.n && state_key(&s[i]) == key && s[i].since_ns < t1_ns && n++ < MAX_STATES;
-	     i++) {
-		uint64_t from = s[i].since_ns > t0_ns ? s[i].since_ns : t0_ns;
-		uint64_t len = less(least(s[i].hdr.ts_ns, t1_ns), from);
-
-		if (s[i].clock_mhz) {
-			mhz_ns += (double)s[i].clock_mhz * len;
-			ns += len;
-		}
-		/* one that is there and does nothing keeps nobody waiting */
-		if ((s[i].by_pct || s[i].why & TL_GPU_NEIGHBOUR) && len > by_ns) {
-			by_ns = len;
-			d.neighbour = &s[i];
-		}
-		d.why |= len ? s[i].why : 0;
-	}
-	if (ns)
-		d.mhz = mhz_ns / ns + 0.5;
-	/* A neighbour for less than half of the step is no reason for its length. */
-	if (d.neighbour && by_ns < less(t1_ns, t0_ns) / 2)
-		d.neighbour = NULL;
-	return d;
-}
-
-static bool is_slow_clock(const struct device_state *d)
-{
-	return d->mhz && d->usual_mhz && d->mhz < d->usual_mhz - d->usual_mhz / 33;	/* 3 % */
-}
-
-static bool is_own_process(const struct clues *c, uint32_t engine, uint32_t tgid)
-{
-	uint32_t server = known_server(c, tgid);
-
-	return server && server == clues_server(c, clues_tgid(c, engine));
-}
-
-/* Does its server use it, as far as that is known? */
-static bool may_use(const struct clues *c, uint32_t engine, const struct clock_ref *ref)
-{
-	uint64_t mask = c->gpu_usual[engine].device_mask;
-
-	if (ref->tgid)
-		return is_own_process(c, engine, ref->tgid);
-	return !mask || (ref->device < 64 && mask >> ref->device & 1);
-}
-
-/* The device of a step that is worst off; without records of it, of all that are looked at and that its server
- * may use. */
-static struct device_state worst_device(const struct clues *c, uint32_t step, const struct gpu_view *g)
-{
-	const struct rec_step *st = &c->v->steps[step];
-	struct step_span at = step_index__span(&c->ix, step);
-	struct device_state worst = { 0 };
-	size_t n = g->n ? g->n : c->clock_refs.n;
-
-	for (size_t i = 0; i < n; i++) {
-		const struct tl_gpu_step *s = g->n ? gpu_rank(c, g, i) : NULL;
-		const struct clock_ref *ref = s ? clock_of(c, s->hdr.tgid, s->device) : &c->clock_refs.v[i];
-		struct device_state d;
-		bool worse;
-
-		if (!ref || (!s && !may_use(c, st->engine, ref)))
-			continue;
-		d = device_at(c, ref, at.t0_ns, at.t1_ns);
-		if (d.neighbour && is_own_process(c, st->engine, d.neighbour->by_tgid))
-			d.neighbour = NULL;
-		worse = !worst.usual_mhz || (is_slow_clock(&d) && d.mhz < worst.mhz) ||
-			(d.neighbour && !worst.neighbour && !is_slow_clock(&worst));
-		if (worse)
-			worst = d;
-	}
-	return worst;
-}
-
 /* ---- pieces of a step ---- */
 
 void add_amount(struct clue_list *l, enum mechanism m, enum provenance prov, uint64_t ns, struct culprit who)
@@ -271,19 +142,37 @@ static size_t span_after(const struct clues *c, const struct watched *w, uint64_
 	return lo;
 }
 
+/* The first of the threads of a rank in rank_threads, or behind it. */
+static size_t first_of_rank(const struct clues *c, uint32_t server, uint16_t rank)
+{
+	size_t lo = 0, hi = c->n_rank_threads;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		const struct watched *w = &c->threads[c->rank_threads[mid]];
+
+		if (w->server < server || (w->server == server && w->t->rank < rank))
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
 /* The thread of a late rank, and what it did: moved to another CPU, above all. */
 static struct culprit who_was_late(const struct clues *c, uint32_t engine, uint16_t rank, uint64_t t0_ns,
 				   uint64_t t1_ns)
 {
-	uint32_t server = clues_server(c, clues_tgid(c, engine));
+	uint32_t server = c->engine_servers[engine];
 	struct culprit who = { .type = WHO_NOBODY };
+	size_t first = first_of_rank(c, server, rank);
 	char name[64];
 
-	for (size_t i = 0; i < c->n_threads; i++) {
-		const struct watched *w = &c->threads[i];
+	for (size_t i = first; i < c->n_rank_threads && i - first < MAX_OF_RANK; i++) {
+		const struct watched *w = &c->threads[c->rank_threads[i]];
 
 		if (w->t->rank != rank || w->server != server)
-			continue;
+			break;
 		if (!who.type)
 			who = who_named(WHO_THREAD, w->t->hdr.tid, w->t->name, sizeof(w->t->name));
 		for (size_t k = span_after(c, w, t0_ns); k < w->span1; k++) {
@@ -354,26 +243,6 @@ static void add_host(const struct clues *c, uint32_t step, uint64_t usual_ns, co
 	if (longest.n)
 		add_amount(ret, MECH_HOST, PROV_INFERRED,
 		    least(run_ns, least(idle_ns, less(step_ns(c, step), usual_ns))), longest.v[0].who);
-}
-
-struct device_state device_as(const struct clues *c, uint32_t step, uint32_t device)
-{
-	const struct rec_step *st = &c->v->steps[step];
-	struct step_span at = step_index__span(&c->ix, step);
-	struct gpu_view g = gpu_of_step(c, step);
-	const struct clock_ref *ref = NULL;
-
-	for (size_t i = 0; i < g.n && !ref; i++) {
-		const struct tl_gpu_step *s = gpu_rank(c, &g, i);
-
-		ref = clock_of(c, s->hdr.tgid, s->device);
-		if (ref && ref->device != device && s->device != device)
-			ref = NULL;
-	}
-	for (size_t i = 0; i < c->clock_refs.n && !g.n && !ref; i++)
-		if (c->clock_refs.v[i].device == device && may_use(c, st->engine, &c->clock_refs.v[i]))
-			ref = &c->clock_refs.v[i];
-	return ref ? device_at(c, ref, at.t0_ns, at.t1_ns) : (struct device_state){ 0 };
 }
 
 /*

@@ -6,32 +6,77 @@
 
 #include <errno.h>
 
-enum { MAX_DEVICES = 1024 };
-
 /* ---- which step ---- */
+
+/* Engines whose wire tells of steps, by process and by server. */
+struct steppers {
+	struct map *by_tgid, *by_server;	/* index: the first one of a process, the last one of a server */
+	uint32_t only;		/* UINT32_MAX: several, or none */
+};
+
+static int note_stepper(struct map *m, uint32_t key, uint32_t engine, bool last)
+{
+	bool new;
+	uint32_t *at = map__put(m, key, &new);
+
+	if (at && (new || last))
+		*at = engine;
+	return at ? 0 : -ENOMEM;
+}
+
+static int steppers_init(struct steppers *s, const struct clues *c)
+{
+	size_t n = 0;
+	int err;
+
+	*s = (struct steppers){ map__new(sizeof(uint32_t), SIZE_MAX), map__new(sizeof(uint32_t), SIZE_MAX), UINT32_MAX };
+	err = s->by_tgid && s->by_server ? 0 : -ENOMEM;
+	for (uint32_t i = 0; i < c->v->n_engines && !err; i++) {
+		if (c->ix.first[i] == c->ix.first[i + 1])
+			continue;
+		s->only = n++ ? UINT32_MAX : i;
+		err = note_stepper(s->by_tgid, clues_tgid(c, i), i, false);
+		if (!err)
+			err = note_stepper(s->by_server, c->engine_servers[i], i, true);
+	}
+	return err;
+}
+
+static void steppers_free(struct steppers *s)
+{
+	map__free(s->by_tgid);
+	map__free(s->by_server);
+}
+
+/* The first of a process's threads; NULL: none is recorded. */
+static const struct watched *first_thread(const struct clues *c, uint32_t tgid)
+{
+	size_t lo = 0, hi = c->n_threads;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (c->threads[mid].t->hdr.tgid < tgid)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < c->n_threads && c->threads[lo].t->hdr.tgid == tgid ? &c->threads[lo] : NULL;
+}
 
 /* The engine whose steps a process computes: itself, or the one of its server that has steps. UINT32_MAX:
  * none is known. */
-static uint32_t engine_for(const struct clues *c, uint32_t tgid)
+static uint32_t engine_for(const struct clues *c, const struct steppers *s, uint32_t tgid)
 {
-	uint32_t server = clues_server(c, tgid), best = UINT32_MAX, n_with_steps = 0, any = 0;
+	const struct watched *w = first_thread(c, tgid);
+	uint32_t server = clues_server(c, tgid);
+	const uint32_t *at = map__get(s->by_tgid, tgid);
 
-	for (size_t i = 0; i < c->n_threads; i++)	/* a worker is known by its threads only */
-		if (c->threads[i].t->hdr.tgid == tgid && server == tgid) {
-			server = c->threads[i].server;
-			break;
-		}
-	for (uint32_t i = 0; i < c->v->n_engines; i++) {
-		if (c->ix.first[i] == c->ix.first[i + 1])
-			continue;
-		n_with_steps++;
-		any = i;
-		if (c->v->engines[i].e.hdr.tgid == tgid)
-			return i;
-		if (clues_server(c, c->v->engines[i].e.hdr.tgid) == server)
-			best = i;
-	}
-	return best == UINT32_MAX && n_with_steps == 1 ? any : best;
+	if (w && server == tgid)	/* a worker is known by its threads only */
+		server = w->server;
+	if (!at)
+		at = map__get(s->by_server, server);
+	return at ? *at : s->only;
 }
 
 static int by_step(const void *pa, const void *pb)
@@ -46,81 +91,77 @@ static int by_step(const void *pa, const void *pb)
 /* A record belongs to the step that its middle is in: both clocks have their errors. */
 static int match_steps(struct clues *c)
 {
-	uint32_t tgid = 0, engine = UINT32_MAX;
+	struct steppers steppers;
+	int err = steppers_init(&steppers, c);
 
-	for (uint32_t i = 0; i < c->ev->gpu_steps.n; i++) {
+	for (uint32_t i = 0; i < c->ev->gpu_steps.n && !err; i++) {
 		const struct tl_gpu_step *s = &c->ev->gpu_steps.v[i];
 		uint64_t end = s->end_ns > s->hdr.ts_ns ? s->end_ns : s->hdr.ts_ns;
 		uint64_t mid = s->hdr.ts_ns + (end - s->hdr.ts_ns) / 2;
+		uint32_t engine = engine_for(c, &steppers, s->hdr.tgid);
 		struct gpu_at *at;
 		size_t place;
 
-		if (!i || s->hdr.tgid != tgid) {
-			tgid = s->hdr.tgid;
-			engine = engine_for(c, tgid);
-		}
 		if (engine == UINT32_MAX)
 			continue;
 		place = step_index__after(&c->ix, engine, mid);
 		if (place == c->ix.first[engine + 1] || c->v->steps[c->ix.order[place]].t0_ns > mid)
 			continue;
 		at = vec_push(&c->gpu_of, SIZE_MAX);
-		if (!at)
-			return -ENOMEM;
-		*at = (struct gpu_at){ c->ix.order[place], i };
+		if (at)
+			*at = (struct gpu_at){ c->ix.order[place], i };
+		err = at ? 0 : -ENOMEM;
 	}
-	if (c->gpu_of.n)
+	steppers_free(&steppers);
+	if (!err && c->gpu_of.n)
 		qsort(c->gpu_of.v, c->gpu_of.n, sizeof(*c->gpu_of.v), by_step);
-	return 0;
+	return err;
 }
 
 /* ---- which devices ---- */
 
 uint32_t known_server(const struct clues *c, uint32_t tgid)
 {
-	for (size_t i = 0; i < c->v->n_engines && tgid; i++)
-		if (c->v->engines[i].e.hdr.tgid == tgid)
-			return clues_server(c, tgid);
-	for (size_t i = 0; i < c->n_threads && tgid; i++)
-		if (c->threads[i].t->hdr.tgid == tgid)
-			return c->threads[i].server;
-	return 0;
+	const struct process *p = tgid ? map__get(c->processes, tgid) : NULL;
+	const struct watched *w = tgid && !p ? first_thread(c, tgid) : NULL;
+
+	return p ? p->server : w ? w->server : 0;
 }
 
-static void note_device(struct clues *c, uint32_t server, uint32_t device)
+static int note_device(const struct clues *c, struct map *masks, uint32_t tgid, uint32_t device)
 {
-	for (uint32_t i = 0; i < c->v->n_engines && server && device < 64; i++)
-		if (clues_server(c, clues_tgid(c, i)) == server)
-			c->gpu_usual[i].device_mask |= 1ull << device;
+	uint32_t server = known_server(c, tgid);
+	uint64_t *mask = server && device < 64 ? map__put(masks, server, NULL) : NULL;
+
+	if (mask)
+		*mask |= 1ull << device;
+	return mask || !server || device >= 64 ? 0 : -ENOMEM;
 }
 
 /* A server is known to use a device by its records, or because somebody's look at the device found it there. */
-static void find_devices(struct clues *c)
+static int find_devices(struct clues *c)
 {
 	const struct gpu_facts *f = c->v->gpu;
-	uint32_t tgid = 0, device = 0;
+	struct map *masks = map__new(sizeof(uint64_t), SIZE_MAX);	/* by server */
+	int err = masks ? 0 : -ENOMEM;
 
-	for (size_t i = 0; i < c->ev->gpu_steps.n; i++) {
-		const struct tl_gpu_step *s = &c->ev->gpu_steps.v[i];
-
-		if (s->hdr.tgid != tgid || s->device != device)
-			note_device(c, known_server(c, s->hdr.tgid), s->device);
-		tgid = s->hdr.tgid;
-		device = s->device;
-	}
-	for (size_t i = 0; f && i < f->n_devices; i++)
-		note_device(c, known_server(c, f->devices[i].tgid), f->devices[i].device);
-	tgid = 0;
-	for (size_t i = 0; i < c->ev->gpu_states.n; i++) {
+	for (size_t i = 0; i < c->ev->gpu_steps.n && !err; i++)
+		err = note_device(c, masks, c->ev->gpu_steps.v[i].hdr.tgid, c->ev->gpu_steps.v[i].device);
+	for (size_t i = 0; f && i < f->n_devices && !err; i++)
+		err = note_device(c, masks, f->devices[i].tgid, f->devices[i].device);
+	for (size_t i = 0; i < c->ev->gpu_states.n && !err; i++) {
 		const struct tl_gpu_state *s = &c->ev->gpu_states.v[i];
 
-		if (s->hdr.tgid)	/* that process has it, and `device` is its own name for it */
-			continue;
-		if (s->by_tgid != tgid || s->device != device)
-			note_device(c, known_server(c, s->by_tgid), s->device);
-		tgid = s->by_tgid;
-		device = s->device;
+		if (!s->hdr.tgid)	/* else that process has it, and `device` is its own name for it */
+			err = note_device(c, masks, s->by_tgid, s->device);
 	}
+	for (size_t i = 0; i < c->v->n_engines && !err; i++) {
+		const uint64_t *mask = map__get(masks, c->engine_servers[i]);
+
+		c->gpu_usual[i].device_mask = mask ? *mask : 0;
+	}
+	map__free(masks);
+	return err;
 }
 
 /* ---- what is usual ---- */
@@ -204,7 +245,8 @@ static void fold_hits(struct hit_list *l, size_t first)
 	l->n = first + out;
 }
 
-static int learn_engine(struct clues *c, uint32_t engine, struct sums *sums)
+/* at: records of an engine, n of them, by step. */
+static int learn_engine(struct clues *c, uint32_t engine, const uint32_t *at, size_t n, struct sums *sums)
 {
 	struct gpu_usual *u = &c->gpu_usual[engine];
 	uint32_t last = UINT32_MAX;
@@ -212,10 +254,10 @@ static int learn_engine(struct clues *c, uint32_t engine, struct sums *sums)
 	sums->n = sums->n_idle = sums->n_missed = sums->n_decode = sums->n_replayed = 0;
 	u->first_hit = c->hits.n;
 	u->first_size = c->sizes.n;
-	for (size_t i = 0; i < c->gpu_of.n; i++) {
-		uint32_t step = c->gpu_of.v[i].step;
+	for (size_t i = 0; i < n; i++) {
+		uint32_t step = c->gpu_of.v[at[i]].step;
 
-		if (step == last || c->v->steps[step].engine != engine)
+		if (step == last)
 			continue;
 		last = step;
 		if (note_step(c, step, sums, u))
@@ -236,57 +278,36 @@ static int learn_engine(struct clues *c, uint32_t engine, struct sums *sums)
 	return 0;
 }
 
+/* Records engine after engine, in the order they have. end[i]: behind those of engine i. */
+static void by_engine(const struct clues *c, uint32_t *at, size_t *end)
+{
+	for (size_t i = 0; i < c->gpu_of.n; i++)
+		end[c->v->steps[c->gpu_of.v[i].step].engine + 1]++;
+	for (size_t i = 0; i < c->v->n_engines; i++)
+		end[i + 1] += end[i];
+	for (size_t i = 0; i < c->gpu_of.n; i++)
+		at[end[c->v->steps[c->gpu_of.v[i].step].engine]++] = i;
+}
+
 static int learn_steps(struct clues *c)
 {
-	size_t room = c->gpu_of.n + 1;
+	size_t room = c->gpu_of.n + 1, from = 0;
 	uint64_t *v = calloc(room, 4 * sizeof(*v));
+	uint32_t *at = malloc(room * sizeof(*at));
+	size_t *end = calloc(c->v->n_engines + 1, sizeof(*end));
 	struct sums sums = { v, v + room, v + 2 * room, v + 3 * room, 0, 0, 0, 0, 0 };
-	int err = v ? 0 : -ENOMEM;
+	int err = v && at && end ? 0 : -ENOMEM;
 
-	for (uint32_t i = 0; i < c->v->n_engines && !err; i++)
-		if (c->ix.first[i] < c->ix.first[i + 1])
-			err = learn_engine(c, i, &sums);
+	if (!err)
+		by_engine(c, at, end);
+	for (uint32_t i = 0; i < c->v->n_engines && !err; i++) {
+		if (from < end[i])
+			err = learn_engine(c, i, at + from, end[i] - from, &sums);
+		from = end[i];
+	}
 	free(v);
-	return err;
-}
-
-/* ---- clocks ---- */
-
-/* What a device's clock usually is when nothing holds it down: the median of those looks; where all of
- * them were held down, the fastest. Never more than it can. */
-static int learn_clock(struct clues *c, const struct tl_gpu_state *s, size_t n, uint32_t *room)
-{
-	struct clock_ref *ref = vec_push(&c->clock_refs, MAX_DEVICES);
-	uint32_t fastest = 0;
-	size_t k = 0;
-
-	if (!ref)
-		return c->clock_refs.n < MAX_DEVICES ? -ENOMEM : 0;
-	for (size_t i = 0; i < n; i++) {
-		if (s[i].clock_mhz > fastest)
-			fastest = s[i].clock_mhz;
-		if (s[i].clock_mhz && !(s[i].why & (TL_GPU_POWER | TL_GPU_THERMAL)))
-			room[k++] = s[i].clock_mhz;
-	}
-	ref->tgid = s->hdr.tgid;
-	ref->device = s->device;
-	ref->mhz = k ? pct_u32(room, k, 500) : fastest;
-	return 0;
-}
-
-static int learn_clocks(struct clues *c)
-{
-	const struct tl_gpu_state *s = c->ev->gpu_states.v;
-	size_t n = c->ev->gpu_states.n;
-	uint32_t *room = malloc((n + 1) * sizeof(*room));
-	int err = room ? 0 : -ENOMEM;
-
-	for (size_t i = 0, k; i < n && !err; i = k) {
-		for (k = i + 1; k < n && s[k].hdr.tgid == s[i].hdr.tgid && s[k].device == s[i].device;)
-			k++;
-		err = learn_clock(c, s + i, k - i, room);
-	}
-	free(room);
+	free(at);
+	free(end);
 	return err;
 }
 
@@ -297,12 +318,13 @@ int gpu_make(struct clues *c)
 	c->gpu_usual = calloc(c->v->n_engines + 1, sizeof(*c->gpu_usual));
 	if (!c->gpu_usual)
 		return -ENOMEM;
-	find_devices(c);
-	err = match_steps(c);
+	err = find_devices(c);
+	if (!err)
+		err = match_steps(c);
 	if (!err)
 		err = learn_steps(c);
 	if (!err)
-		err = learn_clocks(c);
+		err = devices_make(c);
 	return err;
 }
 
@@ -312,5 +334,5 @@ void gpu_free(struct clues *c)
 	vec_free(&c->gpu_of);
 	vec_free(&c->hits);
 	vec_free(&c->sizes);
-	vec_free(&c->clock_refs);
+	devices_free(c);
 }

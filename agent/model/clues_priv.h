@@ -108,6 +108,20 @@ struct cgroup_name {
 enum { CGROUP_NAME_SIZE = 96 };
 struct clock_ref {		/* of a device as this process numbers it; tgid 0: as all of them do */
 	uint32_t tgid, device, mhz;
+	bool is_odd;		/* it was slow once, or had a neighbour */
+	size_t first, n;	/* its looks, one behind the other */
+};
+struct look {			/* at a device, until its state ends; one more of each device has the sums of all */
+	uint64_t t0_ns;
+	uint64_t mhz_ns, clock_ns;	/* of those before it: clock by time, and the time */
+	uint32_t n_power, n_thermal;	/* of those before it: held down by these */
+	uint32_t state;		/* index of it */
+	uint32_t longest, above;	/* index + 1 of the look with a neighbour for longest: of this look, of a tree's node */
+};
+struct server_ref {
+	uint32_t server;	/* of the process that numbers it so; 0: all do; UINT32_MAX: not known */
+	uint32_t ref;
+	bool is_odd;
 };
 
 struct clues {
@@ -135,6 +149,10 @@ struct clues {
 	struct gpu_usual *gpu_usual;	/* per engine */
 	struct hit_list hits, sizes;
 	VEC(struct clock_ref) clock_refs;	/* by tgid, device */
+	VEC(struct look) looks;		/* by tgid, device, time */
+	struct server_ref *server_refs;	/* as many as clock_refs; by server, the odd ones first */
+	uint32_t *rank_threads;		/* those with a rank, by server, rank */
+	size_t n_rank_threads;
 	VEC(struct cgroup_name) cgroups;	/* by id */
 	uint64_t *watched;		/* per engine: what clues__watched says */
 };
@@ -195,6 +213,10 @@ int front_lines_make(struct clues *c);
 /* clues_gpu.c */
 int gpu_make(struct clues *c);
 void gpu_free(struct clues *c);
+
+/* clues_device.c */
+int devices_make(struct clues *c);
+void devices_free(struct clues *c);
 
 /* clues_send.c */
 int send_make(struct clues *c);
