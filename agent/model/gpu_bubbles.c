@@ -5,8 +5,6 @@
 #include "model/gpu.h"
 #include "model/step_index.h"
 
-#include <errno.h>
-
 enum { MIN_HOLE_NS = 20000 };	/* launching takes that */
 
 static void count_graph(const struct gpu_step *s, struct gpu_bubbles *ret)
@@ -28,22 +26,14 @@ static void look_at_host(const struct clues *c, uint32_t engine, uint64_t t0_ns,
 		ret->by_ns[l.v[i].mechanism] += l.v[i].ns;
 }
 
-int gpu_bubbles(const struct model_view *v, uint32_t engine, struct gpu_bubbles *ret)
+static void sum_engine(const struct model_view *v, const struct step_index *ix, const struct clues *c, uint32_t engine,
+		       struct gpu_bubbles *ret)
 {
 	const struct gpu_step *before = NULL;
-	struct step_index ix;
-	struct clues *c = NULL;
-	int err;
 
 	*ret = (struct gpu_bubbles){ 0 };
-	if (!v->gpu || !v->gpu->n_steps)
-		return 0;
-	err = step_index__init(&ix, v);
-	if (err)
-		return err;
-	err = clues__new(v, &c);
-	for (size_t i = ix.first[engine]; i < ix.first[engine + 1] && !err; i++) {
-		const struct gpu_step *s = &v->gpu->steps[ix.order[i]];
+	for (size_t i = ix->first[engine]; i < ix->first[engine + 1]; i++) {
+		const struct gpu_step *s = &v->gpu->steps[ix->order[i]];
 		uint64_t hole;
 
 		count_graph(s, ret);
@@ -61,7 +51,22 @@ int gpu_bubbles(const struct model_view *v, uint32_t engine, struct gpu_bubbles 
 		}
 		before = s;
 	}
+}
+
+int gpu_bubbles_each(const struct model_view *v, gpu_bubbles_fn fn, void *ctx)
+{
+	struct clues *c = NULL;
+	struct gpu_bubbles b;
+	int err;
+
+	if (!v->gpu || !v->gpu->n_steps)
+		return 0;
+	err = clues__new(v, &c);
+	for (uint32_t i = 0; i < v->n_engines && !err; i++) {
+		sum_engine(v, clues__steps(c), c, i, &b);
+		if (b.n_steps || b.n_hit || b.n_padded || b.n_eager)
+			fn(ctx, i, &b);
+	}
 	clues__free(c);
-	step_index__free(&ix);
 	return err;
 }

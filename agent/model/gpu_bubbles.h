@@ -13,7 +13,8 @@ struct gpu_bubbles {		/* of the steps of one engine whose times on the device ar
 	uint64_t between_ns;	/* of idle: from the end of a step to the first work of the one that follows it */
 	uint64_t by_ns[N_MECHANISMS];	/* of between: what its threads did then, as far as they were watched */
 };
-/* `engine`: index. n_steps 0: nothing is known. Returns 0 or -ENOMEM. */
-int gpu_bubbles(const struct model_view *v, uint32_t engine, struct gpu_bubbles *ret);
+/* For each engine (index) of which anything is known. Returns 0 or -ENOMEM. */
+typedef void (*gpu_bubbles_fn)(void *ctx, uint32_t engine, const struct gpu_bubbles *b);
+int gpu_bubbles_each(const struct model_view *v, gpu_bubbles_fn fn, void *ctx);
 
 #endif

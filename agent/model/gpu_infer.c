@@ -146,7 +146,7 @@ static void find_holes(struct inferred *f)
 			size_t last = last_end(f, t);
 
 			if (is_far_behind(f, last, t) &&
-			    (m->requests[i].n != 1 || (k && last_end(f, chunk_ns(&m->requests[i], k - 1)) == last)))
+			    (irequest(f, i)->n != 1 || (k && last_end(f, chunk_ns(irequest(f, i), k - 1)) == last)))
 				f->steps.v[last - 1].hole = true;
 		}
 	for (size_t i = 0; i < f->steps.n; i++) {

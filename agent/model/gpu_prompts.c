@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which prompts were computed in which of the steps that are made of launches. */
 #include "model/gpu_cost.h"
+#include "base/firstfit.h"
 #include "base/pct.h"
 
 #include <errno.h>
@@ -15,7 +16,6 @@ enum {
 	MIN_SAMPLES = 4,	/* of full steps */
 	PART_PCT = 8,		/* of a step's prompt tokens, and less is noise */
 	MIN_PART = 4,		/* tokens */
-	MAX_BACK = 4096,	/* of those that came last are looked at for each step */
 	NOISE_PCT = 3,		/* of a step's length: no two are alike */
 	LONG_PCT = 25, LONG_TIMES = 4,	/* beyond what its decodes take, and beyond the usual error: a prompt is in it */
 };
@@ -30,14 +30,20 @@ struct waiting {		/* a request with a first token */
 	uint32_t from;		/* from this one to `first` all took longer than decodes do; first: none did */
 	uint32_t begin;		/* the first one that is taken to have one */
 	uint32_t prompt, done;	/* tokens; prompt 0: not known */
+	uint32_t place;		/* in `order` */
 	bool cut_before;	/* a part may have been computed before anything was seen */
 };
 struct prompts {
 	struct inferred *f;
 	VEC(struct waiting) w;	/* by arrival */
-	size_t here, lo;	/* of these, so many have come; those before lo have their first token */
+	uint32_t *order;	/* of these, by first token */
+	size_t here, early;	/* of these, so many have come when a step was launched; when it was planned ... */
+	struct firstfit *here_rest, *early_rest;	/* ... what is left of them, by `order`; INFINITY: not known */
+	size_t lo;		/* in `order`: those before it had their first token */
 	struct gpu_cost cost[2];	/* on the device; as the host saw it */
 	struct gpu_decodes decodes[2];
+	uint32_t *long_from;	/* per step: from this one to the one before it all took longer than decodes do, and no
+				 * prompt ends there; itself: none does */
 	uint32_t budget;	/* tokens of a full step, 0: not known ... */
 	uint32_t full[2];	/* ... and as they are measured, by each of the costs */
 };
@@ -53,10 +59,8 @@ static int by_arrival(const void *pa, const void *pb)
 
 static int list_waiting(struct prompts *p)
 {
-	struct model *m = p->f->m;
-
-	for (uint32_t i = 0; i < m->v.n_requests; i++) {
-		const struct rec_request *r = &m->requests[i];
+	for (uint32_t i = 0; i < p->f->n_requests; i++) {
+		const struct rec_request *r = irequest(p->f, i);
 		uint64_t since = r->at_ns[P_REQ_LAST_BYTE] ? r->at_ns[P_REQ_LAST_BYTE] : r->at_ns[P_REQ_FIRST_BYTE];
 		struct waiting *w;
 
@@ -75,21 +79,51 @@ static int list_waiting(struct prompts *p)
 	return 0;
 }
 
+static int by_first(const void *pa, const void *pb, void *ctx)
+{
+	const struct prompts *p = ctx;
+	uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
+
+	if (p->w.v[a].first != p->w.v[b].first)
+		return p->w.v[a].first < p->w.v[b].first ? -1 : 1;
+	return a < b ? -1 : a > b;
+}
+
+static int put_in_order(struct prompts *p)
+{
+	p->order = malloc((p->w.n + 1) * sizeof(*p->order));
+	p->here_rest = firstfit__new(p->w.n);
+	p->early_rest = firstfit__new(p->w.n);
+	if (!p->order || !p->here_rest || !p->early_rest)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < p->w.n; i++)
+		p->order[i] = i;
+	qsort_r(p->order, p->w.n, sizeof(*p->order), by_first, p);
+	for (uint32_t i = 0; i < p->w.n; i++)
+		p->w.v[p->order[i]].place = i;
+	return 0;
+}
+
 /* Could this request have been scheduled for step i? */
 static bool was_there(const struct inferred *f, const struct waiting *w, uint32_t i)
 {
 	return w->since_ns < f->steps.v[i].launch0_ns && i <= w->first;
 }
 
-/* The first step that was launched behind its arrival, in the segment of its first token. */
+/* The first step that was launched behind its arrival, in the segment of its first token: both only rise. */
 static uint32_t first_chance(const struct inferred *f, const struct waiting *w)
 {
-	uint32_t i = w->first;
+	uint32_t lo = 0, hi = w->first;
 
-	while (i > 0 && f->steps.v[i - 1].segment == f->steps.v[w->first].segment &&
-	       was_there(f, w, i - 1))
-		i--;
-	return i;
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (f->steps.v[mid].segment == f->steps.v[w->first].segment && was_there(f, w, mid))
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return lo;
 }
 
 /* How many tokens of prompts a step had, by its length; < 0: nothing to measure by. */
@@ -200,12 +234,27 @@ static bool took_long(const struct prompts *p, const struct istep *s)
 	return d && over > ns * LONG_PCT / 100 && over > LONG_TIMES * d->err_ns;
 }
 
-/* A prompt is computed in steps in a row, up to that of its first token. */
-static void find_long(const struct prompts *p, const struct gpu_load *loads, struct waiting *w)
+static int find_runs(struct prompts *p, const struct gpu_load *loads)
 {
-	w->from = w->first;
-	while (w->from > w->chance && !loads[w->from - 1].ends && took_long(p, &p->f->steps.v[w->from - 1]))
-		w->from--;
+	const struct inferred *f = p->f;
+
+	p->long_from = calloc(f->steps.n + 1, sizeof(*p->long_from));
+	if (!p->long_from)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < f->steps.n; i++) {
+		bool in_run = i && !loads[i - 1].ends && took_long(p, &f->steps.v[i - 1]);
+
+		p->long_from[i] = in_run ? p->long_from[i - 1] : i;
+	}
+	return 0;
+}
+
+/* A prompt is computed in steps in a row, up to that of its first token. */
+static void find_long(const struct prompts *p, struct waiting *w)
+{
+	uint32_t from = p->long_from[w->first];
+
+	w->from = from > w->chance ? from : w->chance;
 }
 
 /* Is it known that this step had no part of a prompt that did not end there? Where it is not known what its tokens take, a
@@ -244,55 +293,93 @@ static uint32_t whole(double tokens)
 	return tokens <= 0 ? 0 : tokens < MAX_STEP_TOKENS ? (uint32_t)(tokens + 0.5) : MAX_STEP_TOKENS;
 }
 
-static int add_part(struct prompts *p, struct waiting *w, uint32_t at, uint32_t n_tokens)
-{
-	w->done += n_tokens;
-	w->begin = at < w->begin ? at : w->begin;
-	return imember_add(p->f, &(struct imember){ at, w->request, n_tokens, TL_PREFILL, at == w->first });
-}
-
 static uint32_t rest_of(const struct waiting *w)
 {
 	return w->prompt > w->done ? w->prompt - w->done : 1;
 }
 
+static void note_rest(struct prompts *p, size_t k)
+{
+	const struct waiting *w = &p->w.v[k];
+	double rest = w->prompt ? rest_of(w) : INFINITY;
+
+	if (k < p->here)
+		firstfit__set(p->here_rest, w->place, rest);
+	if (k < p->early)
+		firstfit__set(p->early_rest, w->place, rest);
+}
+
+static int add_part(struct prompts *p, struct waiting *w, uint32_t at, uint32_t n_tokens)
+{
+	w->done += n_tokens;
+	w->begin = at < w->begin ? at : w->begin;
+	note_rest(p, w - p->w.v);
+	return imember_add(p->f, &(struct imember){ at, w->request, n_tokens, TL_PREFILL, at == w->first });
+}
+
 /* The host plans a step when it has the outputs of one: who comes between that and the launch may have been too late. */
 static uint64_t planned_from(const struct inferred *f, uint32_t i)
 {
-	uint32_t k = i;
+	uint32_t lo = 0, hi = i;
 
-	while (k > 0 && f->steps.v[k - 1].end_ns > f->steps.v[i].launch0_ns)
-		k--;
-	return k ? f->steps.v[k - 1].end_ns : 0;
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (f->steps.v[mid].end_ns <= f->steps.v[i].launch0_ns)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo ? f->steps.v[lo - 1].end_ns : 0;
 }
 
-static bool is_nearer(const struct waiting *w, const struct waiting *best, uint64_t planned_ns)
+/* The first step from lo to hi - 1 that was planned when this request was there, or hi. */
+static uint32_t first_planned(const struct inferred *f, const struct waiting *w, uint32_t lo, uint32_t hi)
 {
-	bool early = w->since_ns <= planned_ns;
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2;
 
-	if (!best || early != (best->since_ns <= planned_ns))
-		return !best || early;
-	return w->first < best->first;	/* else in the order in which they came */
+		if (planned_from(f, mid) < w->since_ns)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+static struct waiting *nearest(struct prompts *p, const struct firstfit *rest, uint32_t i, double left)
+{
+	size_t at = firstfit__find(rest, p->lo, left * ENOUGH);
+	struct waiting *w = at < p->w.n ? &p->w.v[p->order[at]] : NULL;
+
+	return w && p->f->steps.v[w->first].segment == p->f->steps.v[i].segment ? w : NULL;
 }
 
 /* Who had a part of its prompt in step i, and not the end: of those that wait and had more than `left` to compute the
- * one whose first token is nearest. NULL: nobody. */
+ * one whose first token is nearest; of those that came when it was planned, if there is one. NULL: nobody. */
 static struct waiting *who_waits(struct prompts *p, uint32_t i, double left)
 {
-	const struct istep *s = &p->f->steps.v[i];
+	struct waiting *w = nearest(p, p->early_rest, i, left);
+
+	return w ? w : nearest(p, p->here_rest, i, left);
+}
+
+/* Who came until step i; p->lo: behind those that end in it. Returns where these begin. */
+static size_t come_to(struct prompts *p, uint32_t i)
+{
 	uint64_t planned_ns = planned_from(p->f, i);
-	struct waiting *best = NULL;
+	size_t ends;
 
-	for (size_t k = p->lo; k < p->here; k++) {
-		struct waiting *w = &p->w.v[k];
-
-		if (w->first <= i || p->f->steps.v[w->first].segment != s->segment ||
-		    (w->prompt && rest_of(w) < left * ENOUGH))
-			continue;
-		if (is_nearer(w, best, planned_ns))
-			best = w;
-	}
-	return best;
+	while (p->here < p->w.n && p->w.v[p->here].since_ns < p->f->steps.v[i].launch0_ns)
+		note_rest(p, p->here++);
+	while (p->early < p->here && p->w.v[p->early].since_ns <= planned_ns)
+		note_rest(p, p->early++);
+	while (p->lo < p->w.n && p->w.v[p->order[p->lo]].first < i)
+		p->lo++;
+	ends = p->lo;
+	while (p->lo < p->w.n && p->w.v[p->order[p->lo]].first == i)
+		p->lo++;
+	return ends;
 }
 
 /* Prompts that end in step i, and a part of one that does not. */
@@ -303,13 +390,16 @@ static int fill_step(struct prompts *p, uint32_t i, const struct gpu_load *l)
 	double ends = 0, all, left;
 	struct waiting *cut = NULL;
 	uint32_t n_open = 0;	/* that end here, and nobody knows how much was left of them */
+	size_t first = come_to(p, i);
 	int err = 0;
 
-	for (size_t k = p->lo; k < p->here; k++) {
-		const struct waiting *w = &p->w.v[k];
+	for (size_t k = first; k < p->lo; k++) {
+		const struct waiting *w = &p->w.v[p->order[k]];
 
-		n_open += w->first == i && (!w->prompt || w->cut_before);
-		if (w->first == i && w->prompt && !w->cut_before)
+		if (p->order[k] >= p->here)
+			continue;
+		n_open += !w->prompt || w->cut_before;
+		if (w->prompt && !w->cut_before)
 			ends += rest_of(w);
 	}
 	all = tokens_of(p, s, l, n_open ? NULL : &ends, &full);
@@ -318,11 +408,11 @@ static int fill_step(struct prompts *p, uint32_t i, const struct gpu_load *l)
 		cut = who_waits(p, i, n_open ? 0 : left);
 	if (!cut && full)	/* somebody filled it, whatever was thought of those before */
 		cut = who_waits(p, i, 0);
-	for (size_t k = p->lo; k < p->here && !err; k++) {
-		struct waiting *w = &p->w.v[k];
+	for (size_t k = first; k < p->lo && !err; k++) {
+		struct waiting *w = &p->w.v[p->order[k]];
 		bool open = !w->prompt || w->cut_before;
 
-		if (w->first == i)
+		if (p->order[k] < p->here)
 			err = add_part(p, w, i, !open ? rest_of(w) : whole(left / (n_open + !!cut)));
 	}
 	if (err || !cut)
@@ -338,27 +428,53 @@ static int fill_step(struct prompts *p, uint32_t i, const struct gpu_load *l)
 	return add_part(p, cut, i, whole(left));
 }
 
+/* How many more wait at a step than at the one before it, and how many more came before it was planned. */
+struct edge {
+	int32_t waits, early;
+};
+
+static int find_loads(struct prompts *p, struct gpu_load *loads)
+{
+	const struct inferred *f = p->f;
+	struct edge *edges = calloc(f->steps.n + 2, sizeof(*edges));
+	int32_t waits = 0, early = 0;
+
+	if (!edges)
+		return -ENOMEM;
+	for (size_t k = 0; k < p->w.n; k++) {
+		struct waiting *w = &p->w.v[k];
+		uint32_t i = first_chance(f, w);
+
+		w->chance = i;
+		w->cut_before = was_there(f, w, i) && (!i || f->steps.v[i - 1].segment != f->steps.v[i].segment);
+		edges[i].waits++;
+		edges[w->first + 1].waits--;
+		edges[first_planned(f, w, i, w->first)].early++;
+		edges[w->first].early--;
+		loads[w->first].ends++;
+		loads[w->first].tokens += w->prompt;
+		loads[w->first].open |= !w->prompt || w->cut_before;
+	}
+	for (size_t i = 0; i < f->steps.n; i++) {
+		waits += edges[i].waits;
+		early += edges[i].early;
+		loads[i].waits = waits;
+		loads[i].early = early > 0;
+	}
+	free(edges);
+	return 0;
+}
+
 int gpu_infer_prompts(struct inferred *f)
 {
 	struct prompts p = { .f = f };
 	struct gpu_load *loads = calloc(f->steps.n + 1, sizeof(*loads));
 	int err = loads ? list_waiting(&p) : -ENOMEM;
 
-	for (size_t k = 0; k < p.w.n && !err; k++) {
-		const struct waiting *w = &p.w.v[k];
-
-		uint32_t i = first_chance(f, w);
-
-		p.w.v[k].chance = i;
-		p.w.v[k].cut_before = was_there(f, w, i) && (!i || f->steps.v[i - 1].segment != f->steps.v[i].segment);
-		for (; i <= w->first; i++) {
-			loads[i].waits++;
-			loads[i].early |= i < w->first && w->since_ns <= planned_from(f, i);
-		}
-		loads[w->first].ends++;
-		loads[w->first].tokens += w->prompt;
-		loads[w->first].open |= !w->prompt || p.w.v[k].cut_before;
-	}
+	if (!err)
+		err = put_in_order(&p);
+	if (!err)
+		err = find_loads(&p, loads);
 	for (int by = 0; by < 2 && !err; by++) {
 		err = gpu_cost_fit(f, loads, by, &p.cost[by]);
 		if (!err)
@@ -366,18 +482,19 @@ int gpu_infer_prompts(struct inferred *f)
 	}
 	if (!err)
 		err = find_budget(&p, loads);
+	if (!err)
+		err = find_runs(&p, loads);
 	for (size_t k = 0; k < p.w.n && !err; k++)
-		find_long(&p, loads, &p.w.v[k]);
-	for (uint32_t i = 0; i < f->steps.n && !err; i++) {
-		while (p.here < p.w.n && p.w.v[p.here].since_ns < f->steps.v[i].launch0_ns)
-			p.here++;
-		while (p.lo < p.here && (p.w.v[p.lo].first < i || p.here - p.lo > MAX_BACK))
-			p.lo++;
+		find_long(&p, &p.w.v[k]);
+	for (uint32_t i = 0; i < f->steps.n && !err; i++)
 		err = fill_step(&p, i, &loads[i]);
-	}
 	for (size_t k = 0; k < p.w.n && !err; k++)
 		note_open(&p, loads, &p.w.v[k]);
 	free(loads);
+	free(p.order);
+	free(p.long_from);
+	firstfit__free(p.here_rest);
+	firstfit__free(p.early_rest);
 	vec_free(&p.w);
 	return err;
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must be known of the evidence before it is believed. */
 #include "model/health.h"
+#include "base/map.h"
 #include "model/evidence.h"
+#include "model/servers.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -178,17 +180,11 @@ struct groups {
 	size_t n, cap;
 };
 
-static uint32_t server_of(const struct model_view *v, uint32_t tgid)
+static uint32_t server_of(const struct servers *s, uint32_t tgid)
 {
-	const struct evidence *ev = v->evidence;
+	uint32_t server = servers__of(s, tgid);
 
-	for (size_t i = v->n_engines; i-- > 0;)
-		if (v->engines[i].e.hdr.tgid == tgid)
-			return v->engines[i].e.server ? v->engines[i].e.server : tgid;
-	for (size_t i = 0; i < ev->threads.n; i++)	/* a worker is known by its threads only */
-		if (ev->threads.v[i].hdr.tgid == tgid && ev->threads.v[i].server)
-			return ev->threads.v[i].server;
-	return tgid;
+	return server ? server : tgid;
 }
 
 enum { MAX_GROUPS = 64 };
@@ -292,11 +288,9 @@ static void note_bound(const struct group *g, struct health *h)
 	n->step_ns = step / n_ranks;
 }
 
-static int note_ranks(const struct model_view *v, struct health *h)
+static int note_ranks(const struct evidence *ev, const struct servers *servers, struct health *h)
 {
-	const struct evidence *ev = v->evidence;
 	struct groups groups = { 0 };
-	uint32_t tgid = 0, server = 0;
 	int err = 0;
 
 	for (size_t i = 0; i < ev->gpu_steps.n && !err; i++) {
@@ -305,10 +299,7 @@ static int note_ranks(const struct model_view *v, struct health *h)
 
 		if (s->rank >= MAX_RANKS)
 			continue;
-		if (!server || s->hdr.tgid != tgid)
-			server = server_of(v, s->hdr.tgid);
-		tgid = s->hdr.tgid;
-		err = group_of(&groups, server, &g);
+		err = group_of(&groups, server_of(servers, s->hdr.tgid), &g);
 		if (!err && g)
 			add_to_group(g, s);
 	}
@@ -331,28 +322,30 @@ static struct health_note *stop_of(struct health *h, uint32_t server, uint64_t t
 	return add(h, HEALTH_STOPPED, server, t0_ns, t1_ns);
 }
 
-static bool is_proxy(const struct evidence *ev, uint32_t tgid)
+static int find_proxies(const struct evidence *ev, struct map *ret)
 {
 	for (size_t i = 0; i < ev->threads.n; i++)
-		if (ev->threads.v[i].hdr.tgid == tgid && ev->threads.v[i].role == TL_ROLE_PROXY)
-			return true;
-	return false;
+		if (ev->threads.v[i].role == TL_ROLE_PROXY && !map__put(ret, ev->threads.v[i].hdr.tgid, NULL))
+			return -ENOMEM;
+	return 0;
 }
 
 /* All threads of a process, and mostly all of a server, are stopped together. */
-static void note_stops(const struct model_view *v, struct health *h)
+static int note_stops(const struct model_view *v, const struct servers *servers, struct health *h)
 {
 	const struct evidence *ev = v->evidence;
+	struct map *proxies = map__new(0, SIZE_MAX);
+	int err = proxies ? find_proxies(ev, proxies) : -ENOMEM;
 
-	for (size_t i = 0; i < ev->spans.n; i++) {
+	for (size_t i = 0; i < ev->spans.n && !err; i++) {
 		const struct tl_thread_span *s = &ev->spans.v[i];
 		uint64_t t0 = s->since_ns > v->t0_ns ? s->since_ns : v->t0_ns;
 		struct health_note *n;
 
 		if (s->state != TL_SPAN_SLEEP || s->wait != TL_WAIT_STOPPED || s->hdr.ts_ns < t0 + long_stop_ns ||
-		    is_proxy(ev, s->hdr.tgid))
+		    map__get(proxies, s->hdr.tgid))
 			continue;
-		n = stop_of(h, server_of(v, s->hdr.tgid), t0, s->hdr.ts_ns);
+		n = stop_of(h, server_of(servers, s->hdr.tgid), t0, s->hdr.ts_ns);
 		if (!n)
 			continue;
 		n->t0_ns = t0 < n->t0_ns ? t0 : n->t0_ns;
@@ -362,6 +355,8 @@ static void note_stops(const struct model_view *v, struct health *h)
 		if (!n->stopped || s->hdr.tgid == n->tgid)
 			n->stopped = s->hdr.tgid;
 	}
+	map__free(proxies);
+	return err;
 }
 
 /* ---- */
@@ -377,20 +372,26 @@ static int by_time(const void *pa, const void *pb)
 
 int health_notes(const struct model_view *v, struct health *ret)
 {
+	struct servers *servers;
 	struct health_note *n;
 	int err;
 
 	memset(ret, 0, sizeof(*ret));
 	if (!v->evidence)
 		return 0;
+	err = servers__new(v, &servers);
+	if (err)
+		return err;
 	note_broken(v->evidence, ret);
 	for (size_t i = 0; i < v->evidence->gpu_healths.n; i++)
 		note_trouble(ret, &v->evidence->gpu_healths.v[i]);
-	err = note_ranks(v, ret);
+	err = note_ranks(v->evidence, servers, ret);
+	note_clocks(v, ret);
+	if (!err)
+		err = note_stops(v, servers, ret);
+	servers__free(servers);
 	if (err)
 		return err;
-	note_clocks(v, ret);
-	note_stops(v, ret);
 	if (v->evidence->n_not_kept) {
 		n = add(ret, HEALTH_NOT_KEPT, 0, v->t1_ns, v->t1_ns);
 		if (n)

@@ -93,7 +93,7 @@ struct scheduler_summary {
 	int64_t preemptions;	/* said, or inferred from steps */
 	int64_t drafted, accepted;	/* speculative tokens */
 };
-/* `engine`: index into the model's engines. Returns 0 or -ENOMEM. */
-int summarise_scheduler(const struct model_view *v, uint32_t engine, struct scheduler_summary *ret);
+/* Per engine of the model; the caller's, for free(). Returns 0 or -ENOMEM. */
+int summarise_schedulers(const struct model_view *v, struct scheduler_summary **ret);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an engine's scheduler says of itself, over a whole recording. */
+/* What the schedulers of engines say of themselves, over a whole recording. */
 #include "model/summary.h"
 
 #include <errno.h>
@@ -37,17 +37,17 @@ static void level_of(struct held *h, size_t n, struct level *ret)
 
 enum which { KV, RUNNING, WAITING };
 
-static void find_level(const struct model_view *v, uint32_t engine, enum which which,
+/* at: steps of one engine, n of them, at whose end it said something. */
+static void find_level(const struct model_view *v, const uint32_t *at, size_t n_at, enum which which,
 		       struct held *h, struct level *ret)
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < v->n_steps; i++) {
-		const struct rec_step *st = &v->steps[i];
+	for (size_t i = 0; i < n_at; i++) {
+		const struct rec_step *st = &v->steps[at[i]];
 		const struct rec_step_stats *s = step_stats(v, st);
 
-		if (st->engine != engine ||
-		    !(s->known & (which == KV ? TL_STATS_KV : TL_STATS_QUEUES)))
+		if (!(s->known & (which == KV ? TL_STATS_KV : TL_STATS_QUEUES)))
 			continue;
 		h[n++] = (struct held){
 			.level = which == KV	    ? s->kv_ppm
@@ -65,50 +65,73 @@ static void add(int64_t *sum, int64_t n)
 }
 
 /* A victim says it with its next output. What the steps show is the adapter's own conclusion. */
-static int64_t preemptions_of_sequences(const struct model_view *v, uint32_t engine)
+static void add_preemptions(const struct model_view *v, struct scheduler_summary *s)
 {
-	int64_t n = 0;
-
 	for (size_t i = 0; i < v->n_seqs; i++)
-		for (size_t k = 0; v->seqs[i].engine == engine && k < v->seqs[i].n_preemptions; k++)
-			n += v->seqs[i].preemptions[k].at_ns >= v->t0_ns;
-	return n;
+		for (size_t k = 0; k < v->seqs[i].n_preemptions; k++)
+			if (v->seqs[i].preemptions[k].at_ns >= v->t0_ns)
+				add(&s[v->seqs[i].engine].preemptions, 1);
 }
 
-int summarise_scheduler(const struct model_view *v, uint32_t engine, struct scheduler_summary *ret)
+/* Steps at whose end something was said, engine after engine; end[i]: behind those of engine i. */
+static void by_engine(const struct model_view *v, uint32_t *at, size_t *end)
 {
-	struct scheduler_summary s = { .prefix_queries = -1, .prefix_hits = -1, .preemptions = -1,
-				       .drafted = -1, .accepted = -1 };
-	int64_t preemptions = preemptions_of_sequences(v, engine);
-	size_t n = 0;
+	for (size_t i = 0; i < v->n_steps; i++)
+		end[v->steps[i].engine + 1] += v->steps[i].stats != 0;
+	for (size_t i = 0; i < v->n_engines; i++)
+		end[i + 1] += end[i];
+	for (size_t i = 0; i < v->n_steps; i++)
+		if (v->steps[i].stats)
+			at[end[v->steps[i].engine]++] = i;
+}
 
-	for (size_t i = 0; i < v->n_steps; i++) {
-		const struct rec_step_stats *said = step_stats(v, &v->steps[i]);
+static void summarise_engine(const struct model_view *v, const uint32_t *at, size_t n, struct held *h,
+			     struct scheduler_summary *ret)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct rec_step_stats *said = step_stats(v, &v->steps[at[i]]);
 
-		if (v->steps[i].engine != engine || !v->steps[i].stats)
-			continue;
-		n++;
 		if (said->known & TL_STATS_PREFIX) {
-			add(&s.prefix_queries, said->prefix_queries);
-			add(&s.prefix_hits, said->prefix_hits);
+			add(&ret->prefix_queries, said->prefix_queries);
+			add(&ret->prefix_hits, said->prefix_hits);
 		}
 		if (said->known & TL_STATS_SPEC) {
-			add(&s.drafted, said->drafted);
-			add(&s.accepted, said->accepted);
+			add(&ret->drafted, said->drafted);
+			add(&ret->accepted, said->accepted);
 		}
 	}
-	if (n || preemptions)	/* of a silent engine none is not known to be none */
-		s.preemptions = preemptions;
-	if (n) {
-		struct held *h = malloc(n * sizeof(*h));
+	if (n)		/* of a silent engine none is not known to be none */
+		add(&ret->preemptions, 0);
+	find_level(v, at, n, KV, h, &ret->kv_ppm);
+	find_level(v, at, n, RUNNING, h, &ret->running);
+	find_level(v, at, n, WAITING, h, &ret->waiting);
+}
 
-		if (!h)
-			return -ENOMEM;
-		find_level(v, engine, KV, h, &s.kv_ppm);
-		find_level(v, engine, RUNNING, h, &s.running);
-		find_level(v, engine, WAITING, h, &s.waiting);
-		free(h);
+int summarise_schedulers(const struct model_view *v, struct scheduler_summary **ret)
+{
+	struct scheduler_summary *s = malloc((v->n_engines + 1) * sizeof(*s));
+	uint32_t *at = malloc((v->n_steps + 1) * sizeof(*at));
+	struct held *h = malloc((v->n_steps + 1) * sizeof(*h));
+	size_t *end = calloc(v->n_engines + 1, sizeof(*end)), from = 0;
+	int err = s && at && h && end ? 0 : -ENOMEM;
+
+	if (err)
+		goto end;
+	for (size_t i = 0; i < v->n_engines; i++)
+		s[i] = (struct scheduler_summary){ .prefix_queries = -1, .prefix_hits = -1, .preemptions = -1,
+						   .drafted = -1, .accepted = -1 };
+	add_preemptions(v, s);
+	by_engine(v, at, end);
+	for (size_t i = 0; i < v->n_engines; i++) {
+		summarise_engine(v, at + from, end[i] - from, h, &s[i]);
+		from = end[i];
 	}
 	*ret = s;
-	return 0;
+end:
+	if (err)
+		free(s);
+	free(at);
+	free(h);
+	free(end);
+	return err;
 }

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Words for what is known of GPUs, the same for text and JSON. */
 #include "sink/gpu_words.h"
+#include "base/map.h"
 #include "base/util.h"
 #include "model/evidence.h"
 #include "model/gpu.h"
+#include "model/servers.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static const char *name_of(const char *const *names, size_t n, unsigned int i)
 {
@@ -62,67 +66,169 @@ const char *gpu_why(const struct tl_gpu_health *h, char buf[80])
 	}
 }
 
-uint32_t gpu_server(const struct model_view *v, uint32_t tgid)
+/* ---- what engines speak of ---- */
+
+struct gpu_healths {
+	struct gpu_health_sum *sums;	/* per engine */
+	struct change {
+		uint32_t server, at;	/* index in the evidence */
+	} *changes;			/* of levels, by server */
+	uint32_t *at;			/* the same, without their servers */
+	size_t n_engines, n_changes;
+};
+
+/* Its first process, as far as is known; of a process that nobody knows, the only server that there is. */
+static uint32_t server_of(const struct servers *s, uint32_t tgid)
 {
-	uint32_t only = 0;
+	uint32_t server = servers__of(s, tgid);
 
-	for (size_t i = v->n_engines; i-- > 0;) {
-		const struct tl_engine *e = &v->engines[i].e;
-
-		if (e->hdr.tgid == tgid)
-			return e->server ? e->server : tgid;
-	}
-	for (size_t i = 0; i < v->evidence->threads.n; i++)
-		if (v->evidence->threads.v[i].hdr.tgid == tgid && v->evidence->threads.v[i].server)
-			return v->evidence->threads.v[i].server;
-	for (size_t i = 0; i < v->n_engines; i++) {
-		const struct tl_engine *e = &v->engines[i].e;
-		uint32_t server = e->server ? e->server : e->hdr.tgid;
-
-		if (only && only != server)
-			return tgid;
-		only = server;
-	}
-	return only ? only : tgid;	/* a child of the only server that there is */
+	if (!server)
+		server = servers__only(s);
+	return server ? server : tgid;
 }
 
-/* The engine that speaks of its server's devices: the process itself, or the first of those that have none. */
-static bool stands_for(const struct model_view *v, uint32_t engine, uint32_t tgid)
-{
-	uint32_t server = gpu_server(v, tgid);
+struct speakers {		/* index of an engine */
+	struct servers *servers;
+	struct map *of_process, *of_server;	/* the process itself, or the first one of the server */
+};
 
-	for (size_t i = 0; i < v->n_engines; i++)
-		if (v->engines[i].e.hdr.tgid == tgid)
-			return i == engine;
-	for (size_t i = 0; i < v->n_engines; i++)
-		if (gpu_server(v, v->engines[i].e.hdr.tgid) == server)
-			return i == engine;
-	return false;
+static int speakers_init(struct speakers *s, const struct model_view *v)
+{
+	int err = servers__new(v, &s->servers);
+
+	s->of_process = map__new(sizeof(uint32_t), SIZE_MAX);
+	s->of_server = map__new(sizeof(uint32_t), SIZE_MAX);
+	if (!err && (!s->of_process || !s->of_server))
+		err = -ENOMEM;
+	for (uint32_t i = 0; i < v->n_engines && !err; i++) {
+		uint32_t tgid = v->engines[i].e.hdr.tgid;
+		bool new_process, new_server;
+		uint32_t *p = map__put(s->of_process, tgid, &new_process);
+		uint32_t *q = map__put(s->of_server, server_of(s->servers, tgid), &new_server);
+
+		if (!p || !q)
+			return -ENOMEM;
+		*p = new_process ? i : *p;
+		*q = new_server ? i : *q;
+	}
+	return err;
 }
 
-bool gpu_sum_health(const struct model_view *v, uint32_t engine, struct gpu_health_sum *ret)
+static void speakers_free(struct speakers *s)
 {
-	uint64_t asked = 0, got = 0;
-	bool any = false;
+	servers__free(s->servers);
+	map__free(s->of_process);
+	map__free(s->of_server);
+}
 
-	*ret = (struct gpu_health_sum){ .server = gpu_server(v, v->engines[engine].e.hdr.tgid) };
-	for (size_t i = 0; v->evidence && i < v->evidence->gpu_healths.n; i++) {
-		const struct tl_gpu_health *h = &v->evidence->gpu_healths.v[i];
+struct asked {			/* of an engine: launches of which records were asked for, and what came */
+	uint64_t launches, records;
+};
 
-		if (!stands_for(v, engine, h->hdr.tgid))
-			continue;
-		any = true;
-		ret->simulated |= h->hdr.flags & TL_GPU_SIMULATED;
-		ret->level = h->level > ret->level ? h->level : ret->level;
-		ret->level = h->to_level > ret->level ? h->to_level : ret->level;
-		ret->launches += h->launches;
-		ret->records += h->records;
-		ret->dropped += h->dropped;
-		ret->n_broken += h->trouble == TL_GPU_BROKEN;
-		asked += h->level >= TL_GPU_GRAPH ? h->launches : 0;
-		got += h->records + h->bad_records;	/* they come later than launches do */
+static void add_health(struct gpu_health_sum *s, const struct tl_gpu_health *h, struct asked *asked)
+{
+	s->any = true;
+	s->simulated |= h->hdr.flags & TL_GPU_SIMULATED;
+	s->level = h->level > s->level ? h->level : s->level;
+	s->level = h->to_level > s->level ? h->to_level : s->level;
+	s->launches += h->launches;
+	s->records += h->records;
+	s->dropped += h->dropped;
+	s->n_broken += h->trouble == TL_GPU_BROKEN;
+	asked->launches += h->level >= TL_GPU_GRAPH ? h->launches : 0;
+	asked->records += h->records + h->bad_records;	/* they come later than launches do */
+}
+
+static int by_server(const void *pa, const void *pb)
+{
+	const struct change *a = pa, *b = pb;
+
+	if (a->server != b->server)
+		return a->server < b->server ? -1 : 1;
+	return a->at < b->at ? -1 : a->at > b->at;
+}
+
+static void add_all(struct gpu_healths *h, const struct model_view *v, const struct speakers *who, struct asked *asked)
+{
+	for (uint32_t i = 0; i < v->n_engines; i++)
+		h->sums[i].server = server_of(who->servers, v->engines[i].e.hdr.tgid);
+	for (uint32_t i = 0; v->evidence && i < v->evidence->gpu_healths.n; i++) {
+		const struct tl_gpu_health *e = &v->evidence->gpu_healths.v[i];
+		uint32_t server = server_of(who->servers, e->hdr.tgid);
+		const uint32_t *at = map__get(who->of_process, e->hdr.tgid);
+
+		if (!at)
+			at = map__get(who->of_server, server);
+		if (at)
+			add_health(&h->sums[*at], e, &asked[*at]);
+		if (e->level != e->to_level)
+			h->changes[h->n_changes++] = (struct change){ server, i };
 	}
-	if (asked && !got && !ret->n_broken)
-		ret->n_broken = 1;
-	return any;
+	for (size_t i = 0; i < v->n_engines; i++)
+		if (asked[i].launches && !asked[i].records && !h->sums[i].n_broken)
+			h->sums[i].n_broken = 1;
+	qsort(h->changes, h->n_changes, sizeof(*h->changes), by_server);
+	for (size_t i = 0; i < h->n_changes; i++)
+		h->at[i] = h->changes[i].at;
+}
+
+int gpu_healths__new(const struct model_view *v, struct gpu_healths **ret)
+{
+	size_t n = v->evidence ? v->evidence->gpu_healths.n : 0;
+	struct gpu_healths *h = calloc(1, sizeof(*h));
+	struct asked *asked = calloc(v->n_engines + 1, sizeof(*asked));
+	struct speakers who = { 0 };
+	int err = -ENOMEM;
+
+	if (h) {
+		h->n_engines = v->n_engines;
+		h->sums = calloc(v->n_engines + 1, sizeof(*h->sums));
+		h->changes = malloc((n + 1) * sizeof(*h->changes));
+		h->at = malloc((n + 1) * sizeof(*h->at));
+	}
+	if (asked && h && h->sums && h->changes && h->at)
+		err = speakers_init(&who, v);
+	if (!err)
+		add_all(h, v, &who, asked);
+	speakers_free(&who);
+	free(asked);
+	if (err) {
+		gpu_healths__free(h);
+		return err;
+	}
+	*ret = h;
+	return 0;
+}
+
+void gpu_healths__free(struct gpu_healths *h)
+{
+	if (!h)
+		return;
+	free(h->sums);
+	free(h->changes);
+	free(h->at);
+	free(h);
+}
+
+const struct gpu_health_sum *gpu_healths__of(const struct gpu_healths *h, uint32_t engine)
+{
+	return engine < h->n_engines && h->sums[engine].any ? &h->sums[engine] : NULL;
+}
+
+const uint32_t *gpu_healths__changes(const struct gpu_healths *h, uint32_t server, size_t *ret_n)
+{
+	size_t lo = 0, hi = h->n_changes, n = 0;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (h->changes[mid].server < server)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	while (lo + n < h->n_changes && h->changes[lo + n].server == server)
+		n++;
+	*ret_n = n;
+	return h->at + lo;
 }

@@ -322,8 +322,10 @@ static void write_note(void *ctx, const char *sentence)
 	jsonw__str(ctx, sentence);
 }
 
-static void write_summary(struct jsonw *w, const struct model_view *v, const struct summary *s)
+static int write_summary(struct jsonw *w, const struct model_view *v, const struct summary *s)
 {
+	int err;
+
 	jsonw__key(w, "summary");
 	jsonw__object(w);
 	write_row(w, &s->all);
@@ -349,9 +351,10 @@ static void write_summary(struct jsonw *w, const struct model_view *v, const str
 	jsonw__end_object(w);
 	jsonw__key(w, "notes");
 	jsonw__array(w);
-	notes_each(v, s, write_note, w);
+	err = notes_each(v, s, write_note, w);
 	jsonw__end_array(w);
 	jsonw__end_object(w);
+	return err;
 }
 
 /* ---- steps ---- */
@@ -408,7 +411,9 @@ static int write_report(struct jsonw *w, const struct model_view *v, const struc
 		err = json_engines(w, v);
 	if (err)
 		return err;
-	write_summary(w, v, s);
+	err = write_summary(w, v, s);
+	if (err)
+		return err;
 	json_gpu(w, v);
 	err = json_blame(w, v, b, bs);
 	if (!err)

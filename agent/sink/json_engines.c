@@ -2,7 +2,10 @@
 /* The "engines" of the report's JSON, with what their schedulers say. */
 #include "base/util.h"
 #include "engine/recognise.h"
+#include "sink/gpu_words.h"
 #include "sink/json_priv.h"
+
+#include <stdlib.h>
 
 static void write_level(struct jsonw *w, const char *key, const struct level *l)
 {
@@ -67,20 +70,23 @@ static void write_engine(struct jsonw *w, const struct model_view *v,
 
 int json_engines(struct jsonw *w, const struct model_view *v)
 {
+	struct scheduler_summary *s = NULL;
+	struct gpu_healths *h = NULL;
+	int err = summarise_schedulers(v, &s);
+
+	if (!err)
+		err = gpu_healths__new(v, &h);
 	jsonw__key(w, "engines");
 	jsonw__array(w);
-	for (size_t i = 0; i < v->n_engines; i++) {
-		struct scheduler_summary s;
-		int err = summarise_scheduler(v, (uint32_t)i, &s);
-
-		if (err)
-			return err;
+	for (size_t i = 0; i < v->n_engines && !err; i++) {
 		jsonw__object(w);
 		write_engine(w, v, &v->engines[i]);
-		write_scheduler(w, &s);
-		json_gpu_engine(w, v, (uint32_t)i);
+		write_scheduler(w, &s[i]);
+		json_gpu_engine(w, v, h, (uint32_t)i);
 		jsonw__end_object(w);
 	}
 	jsonw__end_array(w);
-	return 0;
+	gpu_healths__free(h);
+	free(s);
+	return err;
 }

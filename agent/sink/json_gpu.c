@@ -8,46 +8,44 @@
 
 /* ---- engines ---- */
 
-static void write_governor(struct jsonw *w, const struct model_view *v, uint32_t server)
+static void write_governor(struct jsonw *w, const struct model_view *v, const struct gpu_healths *h, uint32_t server)
 {
-	size_t n = 0;
+	size_t n;
+	const uint32_t *changes = gpu_healths__changes(h, server, &n);
 
 	jsonw__key(w, "governor");
 	jsonw__array(w);
-	for (size_t i = 0; i < v->evidence->gpu_healths.n && n < GPU_MAX_CHANGES; i++) {
-		const struct tl_gpu_health *h = &v->evidence->gpu_healths.v[i];
+	for (size_t i = 0; i < n && i < GPU_MAX_CHANGES; i++) {
+		const struct tl_gpu_health *e = &v->evidence->gpu_healths.v[changes[i]];
 		char why[80];
 
-		if (h->level == h->to_level || gpu_server(v, h->hdr.tgid) != server)
-			continue;
 		jsonw__object(w);
-		json_since(w, "at_ms", h->hdr.ts_ns, v->t0_ns);
-		json_str(w, "from", gpu_level_name(h->level));
-		json_str(w, "to", gpu_level_name(h->to_level));
-		json_str(w, "why", gpu_why(h, why));
+		json_since(w, "at_ms", e->hdr.ts_ns, v->t0_ns);
+		json_str(w, "from", gpu_level_name(e->level));
+		json_str(w, "to", gpu_level_name(e->to_level));
+		json_str(w, "why", gpu_why(e, why));
 		jsonw__end_object(w);
-		n++;
 	}
 	jsonw__end_array(w);
 }
 
-void json_gpu_engine(struct jsonw *w, const struct model_view *v, uint32_t engine)
+void json_gpu_engine(struct jsonw *w, const struct model_view *v, const struct gpu_healths *h, uint32_t engine)
 {
-	struct gpu_health_sum s;
+	const struct gpu_health_sum *s = gpu_healths__of(h, engine);
 
 	jsonw__key(w, "gpu");
-	if (!gpu_sum_health(v, engine, &s)) {
+	if (!s) {
 		jsonw__null(w);
 		return;
 	}
 	jsonw__object(w);
-	json_str(w, "level", gpu_level_name(s.level));
+	json_str(w, "level", gpu_level_name(s->level));
 	jsonw__key(w, "simulated");
-	jsonw__bool(w, s.simulated);
-	json_known_count(w, "records", s.records);
-	json_known_count(w, "dropped", s.dropped);
-	json_known_count(w, "broken_windows", s.n_broken);
-	write_governor(w, v, s.server);
+	jsonw__bool(w, s->simulated);
+	json_known_count(w, "records", s->records);
+	json_known_count(w, "dropped", s->dropped);
+	json_known_count(w, "broken_windows", s->n_broken);
+	write_governor(w, v, h, s->server);
 	jsonw__end_object(w);
 }
 

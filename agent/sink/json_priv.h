@@ -19,7 +19,8 @@ const char *json_phase(uint8_t phase, bool guess);	/* "p", "d"; "p?" where it is
 void json_pid(struct jsonw *w, const struct model_view *v, uint32_t engine);	/* "engine_pid" */
 
 /* json_gpu.c: keys of an engine, a step, a request and its provenance; "kernels" and "devices". */
-void json_gpu_engine(struct jsonw *w, const struct model_view *v, uint32_t engine);
+struct gpu_healths;
+void json_gpu_engine(struct jsonw *w, const struct model_view *v, const struct gpu_healths *h, uint32_t engine);
 void json_gpu_step(struct jsonw *w, const struct model_view *v, size_t step);
 void json_gpu_request(struct jsonw *w, const struct model_view *v, uint32_t request);
 void json_gpu_provenance(struct jsonw *w, const struct model_view *v, uint32_t request);

@@ -4,10 +4,12 @@
 
 #include "base/units.h"
 #include "engine/recognise.h"
+#include "model/at_work.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const struct definition definitions[] = {
@@ -226,14 +228,6 @@ static void note_losses(const struct model_view *v, const struct summary *s, con
 		    v->n_steps_not_kept, v->n_steps);
 }
 
-static bool has_requests(const struct model_view *v, uint32_t engine)
-{
-	for (size_t i = 0; i < v->n_requests; i++)
-		if (v->requests[i].engine == engine)
-			return true;
-	return false;
-}
-
 /* Which of a server's processes, and whether it chose to. */
 static void note_exit(const struct model_view *v, const struct rec_engine *e, const struct say *to)
 {
@@ -252,7 +246,7 @@ static void note_exit(const struct model_view *v, const struct rec_engine *e, co
 	say(to, "pid %u%s exited at %.1f ms%s", e->e.hdr.tgid, who, ms_since(v, e->exit_ns), how);
 }
 
-static void note_capture(const struct model_view *v, const struct say *to)
+static void note_capture(const struct model_view *v, const struct at_work *w, const struct say *to)
 {
 	if (!v->stop)
 		say(to, "the capture has no end mark: it was cut off, or is still being written");
@@ -266,7 +260,7 @@ static void note_capture(const struct model_view *v, const struct say *to)
 		if (e->exit_ns)
 			note_exit(v, e, to);
 		/* libuv sets one up for files: then its requests are seen */
-		if (e->io_uring && !has_requests(v, i))
+		if (e->io_uring && !w[i].requests)
 			say(to, "pid %u uses io_uring: traffic on its sockets may be unseen",
 			    e->e.hdr.tgid);
 	}
@@ -382,22 +376,13 @@ static void note_requests(const struct model_view *v, const struct summary *s,
 		    n_requests(c->inferred_queue, "is", "is").text);
 }
 
-static bool has_steps(const struct model_view *v, uint32_t engine, bool with_stats)
-{
-	for (size_t i = 0; i < v->n_steps; i++)
-		if (v->steps[i].engine == engine && (v->steps[i].stats || !with_stats))
-			return true;
-	return false;
-}
-
 /* What the answers about schedulers rest on. */
-static void note_schedulers(const struct model_view *v, const struct say *to)
+static void note_schedulers(const struct model_view *v, const struct at_work *w, const struct say *to)
 {
 	size_t guesses = 0, inferred = 0;
 
 	for (uint32_t i = 0; i < v->n_engines; i++)
-		if (v->engines[i].e.engine == TL_ENGINE_VLLM && has_steps(v, i, false) &&
-		    !has_steps(v, i, true))
+		if (v->engines[i].e.engine == TL_ENGINE_VLLM && w[i].steps && !w[i].stats)
 			say(to,
 			    "pid %u says nothing of its scheduler (--disable-log-stats?): queue, KV "
 			    "use, prefix hits and preemptions are unknown",
@@ -444,17 +429,23 @@ static void note_steps(const struct model_view *v, const struct summary *s,
 		    100 - s->matched_tokens_pct);
 }
 
-void notes_each(const struct model_view *v, const struct summary *s, note_fn fn, void *ctx)
+int notes_each(const struct model_view *v, const struct summary *s, note_fn fn, void *ctx)
 {
 	struct say to = { fn, ctx };
 	struct request_counts c = { 0 };
+	struct at_work *w;
+	int err = at_work(v, &w);
 
+	if (err)
+		return err;
 	for (size_t i = 0; i < v->n_requests; i++)
 		count_request(v, &v->requests[i], &c);
 	note_losses(v, s, &to);
-	note_capture(v, &to);
+	note_capture(v, w, &to);
 	note_requests(v, s, &c, &to);
 	note_steps(v, s, &c, &to);
-	note_schedulers(v, &to);
+	note_schedulers(v, w, &to);
 	note_health(v, &to);
+	free(w);
+	return 0;
 }

@@ -14,7 +14,7 @@ extern const struct definition definitions[];
 
 /* Says, one sentence a call, what a reader must know before believing the numbers: losses first. */
 typedef void (*note_fn)(void *ctx, const char *sentence);
-void notes_each(const struct model_view *v, const struct summary *s, note_fn fn, void *ctx);
+int notes_each(const struct model_view *v, const struct summary *s, note_fn fn, void *ctx);	/* 0 or -ENOMEM */
 
 /* The sentence on one note of model/health.h; and those that must stand before any answer: a hang, an
  * observer that cost too much. */

@@ -411,7 +411,9 @@ int text_report(const struct model_view *v, const struct summary *s, const struc
 	fputc('\n', out);
 	text_seen(&p, v, s);
 	text_cost(&p, v, s);
-	text_engines(&p, v);
+	err = text_engines(&p, v);
+	if (err)
+		return err;
 	text_capture(&p, v);
 	err = text_gpu(&p, v);
 	if (err)
@@ -433,7 +435,9 @@ int text_report(const struct model_view *v, const struct summary *s, const struc
 	err = claims_each(v, MAX_CLAIMS, write_claim, &(struct note_ctx){ &p, 0 });
 	if (err)
 		return err;
-	notes_each(v, s, write_note, &notes);
+	err = notes_each(v, s, write_note, &notes);
+	if (err)
+		return err;
 	if (v->n_requests)
 		write_definitions(&p);
 	return page__finish(&p);

@@ -3,33 +3,29 @@
 #include "base/units.h"
 #include "base/util.h"
 #include "engine/recognise.h"
+#include "model/at_work.h"
 #include "sink/text_priv.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdlib.h>
 
 enum { MAX_IDLE_NAMED = 12 };
 
 /* Requests or steps of it were seen. */
-static bool has_work(const struct model_view *v, size_t engine)
+static bool has_work(const struct at_work *w)
 {
-	for (size_t i = 0; i < v->n_requests; i++)
-		if (v->requests[i].engine == engine)
-			return true;
-	for (size_t i = 0; i < v->n_steps; i++)
-		if (v->steps[i].engine == engine)
-			return true;
-	return false;
+	return w->requests || w->steps;
 }
 
-static void write_idle(struct page *p, const struct model_view *v, size_t n_idle)
+static void write_idle(struct page *p, const struct model_view *v, const struct at_work *w, size_t n_idle)
 {
 	char pids[160] = "";
 	size_t named = 0;
 	int at = 0;
 
 	for (size_t i = 0; i < v->n_engines && named < MAX_IDLE_NAMED; i++)
-		if (!has_work(v, i)) {
+		if (!has_work(&w[i])) {
 			at += snprintf(pids + at, sizeof(pids) - (size_t)at, " %u",
 				       v->engines[i].e.hdr.tgid);
 			named++;
@@ -40,19 +36,23 @@ static void write_idle(struct page *p, const struct model_view *v, size_t n_idle
 		   n_idle == 1 ? "" : "es", n_idle == 1 ? "" : "s", pids);
 }
 
-void text_engines(struct page *p, const struct model_view *v)
+int text_engines(struct page *p, const struct model_view *v)
 {
+	struct at_work *w;
 	size_t n_idle = 0;
+	int err = at_work(v, &w);
 
+	if (err)
+		return err;
 	for (size_t i = 0; i < v->n_engines; i++)
-		n_idle += !has_work(v, i);
+		n_idle += !has_work(&w[i]);
 	for (size_t i = 0; i < v->n_engines; i++) {
 		const struct tl_engine *e = &v->engines[i].e;
 		char ports[80] = "";
 		int at = 0;
 
 		/* all are shown where none has any: whoever sees no request looks for its port */
-		if (n_idle < v->n_engines && !has_work(v, i))
+		if (n_idle < v->n_engines && !has_work(&w[i]))
 			continue;
 		for (size_t k = 0; k < e->n_ports && k < ARRAY_SIZE(e->ports); k++)
 			at += snprintf(ports + at, sizeof(ports) - (size_t)at, "%s%u",
@@ -68,7 +68,9 @@ void text_engines(struct page *p, const struct model_view *v)
 	if (!v->n_engines)
 		page__para(p, "engine", LABEL, "none");
 	else if (n_idle && n_idle < v->n_engines)
-		write_idle(p, v, n_idle);
+		write_idle(p, v, w, n_idle);
+	free(w);
+	return 0;
 }
 
 /* Where the page is too narrow, so many values become one column: their mean. */
@@ -166,15 +168,14 @@ int text_scheduler(struct page *p, const struct model_view *v, const struct summ
 {
 	double kv[ARRAY_SIZE(s->bins)], waiting[ARRAY_SIZE(s->bins)];
 	double most_kv = -1, most_waiting = -1;
+	struct scheduler_summary *sched;
+	int err = summarise_schedulers(v, &sched);
 
-	for (size_t i = 0; i < v->n_engines; i++) {
-		struct scheduler_summary sched;
-		int err = summarise_scheduler(v, (uint32_t)i, &sched);
-
-		if (err)
-			return err;
-		write_scheduler(p, v->engines[i].e.hdr.tgid, &sched);
-	}
+	if (err)
+		return err;
+	for (size_t i = 0; i < v->n_engines; i++)
+		write_scheduler(p, v->engines[i].e.hdr.tgid, &sched[i]);
+	free(sched);
 	for (size_t i = 0; i < s->n_bins; i++) {
 		kv[i] = s->bins[i].kv_pct;
 		waiting[i] = s->bins[i].waiting;

@@ -88,29 +88,31 @@ static const char *host_text(const struct gpu_bubbles *b, char *buf, size_t size
 	return buf;
 }
 
-static int write_bubbles(struct page *p, const struct model_view *v, uint32_t engine)
-{
-	char idle[UNITS_LEN], between[UNITS_LEN], host[200], padded[80] = "";
-	struct gpu_bubbles b;
-	int err = gpu_bubbles(v, engine, &b);
-	double all = (double)(b.busy_ns + b.idle_ns);
+struct to {
+	struct page *p;
+	const struct model_view *v;
+};
 
-	if (err || !(b.n_steps || b.n_hit || b.n_padded || b.n_eager))
-		return err;
-	if (b.n_steps && all > 0) {
-		host_text(&b, host, sizeof(host));
+static void write_bubbles(void *ctx, uint32_t engine, const struct gpu_bubbles *b)
+{
+	const struct to *to = ctx;
+	char idle[UNITS_LEN], between[UNITS_LEN], host[200], padded[80] = "";
+	double all = (double)(b->busy_ns + b->idle_ns);
+	struct page *p = to->p;
+
+	if (b->n_steps && all > 0) {
+		host_text(b, host, sizeof(host));
 		page__para(p, "", LABEL, "while pid %u had work, its device was idle for %.1f %% (%s in %zu steps), %s of it "
-			   "between steps%s%s", v->engines[engine].e.hdr.tgid, 100.0 * (double)b.idle_ns / all,
-			   units_ns(idle, b.idle_ns), b.n_steps, units_ns(between, b.between_ns),
-			   *host ? "; the host then: " : b.between_ns ? "; nothing was seen to hold up the host then" : "",
+			   "between steps%s%s", to->v->engines[engine].e.hdr.tgid, 100.0 * (double)b->idle_ns / all,
+			   units_ns(idle, b->idle_ns), b->n_steps, units_ns(between, b->between_ns),
+			   *host ? "; the host then: " : b->between_ns ? "; nothing was seen to hold up the host then" : "",
 			   host);
 	}
-	if (b.n_padded) /* sizes of graphs are told by the batches that they ran only */
-		snprintf(padded, sizeof(padded), ", at least %zu of them padded to a larger batch", b.n_padded);
-	if (b.n_hit || b.n_padded)
+	if (b->n_padded) /* sizes of graphs are told by the batches that they ran only */
+		snprintf(padded, sizeof(padded), ", at least %zu of them padded to a larger batch", b->n_padded);
+	if (b->n_hit || b->n_padded)
 		page__para(p, "", LABEL, "graphs: %zu steps replayed%s; %zu launched kernel by kernel",
-			   b.n_hit + b.n_padded, padded, b.n_eager);
-	return 0;
+			   b->n_hit + b->n_padded, padded, b->n_eager);
 }
 
 /* ---- kernels ---- */
@@ -149,14 +151,15 @@ static void write_kernels(struct page *p, const struct gpu_facts *g)
 int text_gpu(struct page *p, const struct model_view *v)
 {
 	char unseen[UNITS_LEN], all[UNITS_LEN];
-	int err = 0;
+	struct gpu_healths *h;
+	int err = gpu_healths__new(v, &h);
 
-	for (size_t i = 0; i < v->n_engines; i++) {
-		struct gpu_health_sum s;
-
-		if (gpu_sum_health(v, i, &s))
-			write_level(p, v, &s);
-	}
+	if (err)
+		return err;
+	for (size_t i = 0; i < v->n_engines; i++)
+		if (gpu_healths__of(h, i))
+			write_level(p, v, gpu_healths__of(h, i));
+	gpu_healths__free(h);
 	if (v->gpu && v->gpu->unseen_ns)
 		page__para(p, "", LABEL, "for %s of %s nobody looked for single kernels: the probes on them cost more than "
 			   "--gpu-budget allows, and were taken off; how many were launched then is NOT KNOWN, graphs, waits "
@@ -165,8 +168,7 @@ int text_gpu(struct page *p, const struct model_view *v)
 		return 0;
 	for (size_t i = 0; i < v->gpu->n_devices; i++)
 		write_device(p, &v->gpu->devices[i]);
-	for (size_t i = 0; i < v->n_engines && !err; i++)
-		err = write_bubbles(p, v, i);
+	err = gpu_bubbles_each(v, write_bubbles, &(struct to){ p, v });
 	if (v->gpu->n_inferred_steps)
 		page__para(p, "", LABEL, "%zu steps are made of launches, as the wire tells of none: who was in them is "
 			   "inferred from when tokens were written, prompts from how long steps took",

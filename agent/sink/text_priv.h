@@ -27,7 +27,7 @@ void text_cost(struct page *p, const struct model_view *v, const struct summary 
 void text_capture(struct page *p, const struct model_view *v);
 
 /* The engines, how full their steps were, and what their schedulers say. */
-void text_engines(struct page *p, const struct model_view *v);
+int text_engines(struct page *p, const struct model_view *v);	/* 0 or -ENOMEM */
 void text_batch(struct page *p, const struct summary *s);
 int text_scheduler(struct page *p, const struct model_view *v, const struct summary *s); /* -ENOMEM */
 

@@ -47,7 +47,7 @@ static const char *notes(struct world *w)
 
 	w->notes[0] = '\0';
 	assert_int_equal(summarise(&w->f->v, &s), 0);
-	notes_each(&w->f->v, &s, join, w->notes);
+	assert_int_equal(notes_each(&w->f->v, &s, join, w->notes), 0);
 	return w->notes;
 }
 
