@@ -164,16 +164,46 @@ static int by_rank(const void *pa, const void *pb, void *ctx)
 	return ia < ib ? -1 : ia > ib;
 }
 
-static int ranks_make(struct clues *c)
+static int server_threads_make(struct clues *c)
 {
-	c->rank_threads = malloc((c->n_threads + 1) * sizeof(*c->rank_threads));
-	if (!c->rank_threads)
+	c->server_threads = malloc((c->n_threads + 1) * sizeof(*c->server_threads));
+	if (!c->server_threads)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < c->n_threads; i++)
-		if (c->threads[i].t->rank >= 0)
-			c->rank_threads[c->n_rank_threads++] = i;
-	qsort_r(c->rank_threads, c->n_rank_threads, sizeof(*c->rank_threads), by_rank, c);
+		c->server_threads[i] = i;
+	qsort_r(c->server_threads, c->n_threads, sizeof(*c->server_threads), by_rank, c);
 	return 0;
+}
+
+size_t clues_threads_from(const struct clues *c, uint32_t server, int rank)
+{
+	size_t lo = 0, hi = c->n_threads;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		const struct watched *w = &c->threads[c->server_threads[mid]];
+
+		if (w->server < server || (w->server == server && w->t->rank < rank))
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+const struct watched *clues_process_threads(const struct clues *c, uint32_t tgid)
+{
+	size_t lo = 0, hi = c->n_threads;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (c->threads[mid].t->hdr.tgid < tgid)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return &c->threads[lo];
 }
 
 /* ---- what was looked at ---- */
@@ -281,7 +311,7 @@ int clues__new(const struct model_view *v, struct clues **ret)
 	if (!err)
 		err = threads_make(c);
 	if (!err)
-		err = ranks_make(c);
+		err = server_threads_make(c);
 	if (!err)
 		err = works_make(c);
 	if (!err)
@@ -326,7 +356,7 @@ void clues__free(struct clues *c)
 	free(c->engine_servers);
 	free(c->numbers);
 	free(c->threads);
-	free(c->rank_threads);
+	free(c->server_threads);
 	free(c->works);
 	free(c->fronts);
 	free(c->watched);

@@ -120,7 +120,7 @@ static bool classify_own(const struct clues *c, bool front, const struct tl_thre
 			 const struct watched *by, struct piece *p)
 {
 	p->mechanism = MECH_FEW_CPUS;
-	if (front || !by || !computes(by)) {
+	if (front || !by || !thread_computes(by)) {
 		p->rank = RANK_RUN_QUEUE;
 		if (by && (by->t->role == TL_ROLE_FRONT || by->t->role == TL_ROLE_OTHER))
 			p->work = work_of(c, s->by_tgid, by->t->role == TL_ROLE_FRONT ? s->by_tid : 0, p->t0_ns,
@@ -315,40 +315,6 @@ int thread_pieces(const struct clues *c, const struct watched *w, bool front, st
 
 /* ---- an engine's threads together ---- */
 
-static bool has_steps(const struct clues *c, uint32_t engine)
-{
-	return c->ix.first[engine] < c->ix.first[engine + 1];
-}
-
-/* Is it an engine process of its own, with steps? Then its ranks are not another's. */
-static bool is_engine(const struct clues *c, uint32_t tgid)
-{
-	const struct process *p = map__get(c->processes, tgid);
-
-	return p && p->has_steps;
-}
-
-/* Then workers that do not say of which rank they are can be of no other. */
-static bool is_only_engine(const struct clues *c, uint32_t engine)
-{
-	for (uint32_t i = 0; i < c->v->n_engines; i++)
-		if (c->engine_servers[i] == c->engine_servers[engine] && i != engine && has_steps(c, i))
-			return false;
-	return true;
-}
-
-static bool works_for(const struct clues *c, const struct watched *w, uint32_t engine, bool of_server)
-{
-	uint32_t tgid = clues_tgid(c, engine);
-
-	if (!computes(w))
-		return false;
-	if (w->t->hdr.tgid == tgid)
-		return true;
-	return has_steps(c, engine) && (w->t->rank >= 0 || of_server) &&
-	       w->server == c->engine_servers[engine] && !is_engine(c, w->t->hdr.tgid);
-}
-
 /* To be on a CPU is what an engine's thread is there for in a step; between steps it is not. */
 static int keep_in_holes(const struct clues *c, uint32_t engine, const struct piece *p,
 			 struct piece_list *ret)
@@ -383,26 +349,14 @@ static bool is_idle_in_steps(const struct clues *c, const struct piece *p)
 	return w->t->role == TL_ROLE_ENGINE && s->by_tgid != s->hdr.tgid;
 }
 
-/* Pieces of all threads of an engine. 0 or -ENOMEM */
-static int engine_pieces(const struct clues *c, uint32_t engine, struct piece_list *ret)
-{
-	bool of_server;
-	size_t n = 0;
-	int err = 0;
-
-	for (size_t i = 0; i < c->n_threads; i++)
-		n += works_for(c, &c->threads[i], engine, false);
-	of_server = !n || is_only_engine(c, engine);
-	for (size_t i = 0; i < c->n_threads && !err; i++)
-		if (works_for(c, &c->threads[i], engine, of_server))
-			err = thread_pieces(c, &c->threads[i], false, ret);
-	return err;
-}
-
-static int engine_line(struct clues *c, uint32_t engine)
+/* workers: its threads. */
+static int engine_line(struct clues *c, uint32_t engine, const struct workers *workers)
 {
 	struct piece_list raw = { 0 }, kept = { 0 }, runs = { 0 }, crowd = { 0 };
-	int err = engine_pieces(c, engine, &raw);
+	int err = 0;
+
+	for (size_t i = 0; i < workers->l.n && !err; i++)
+		err = thread_pieces(c, &c->threads[workers->l.v[i]], false, &raw);
 
 	for (size_t i = 0; i < raw.l.n && !err; i++) {
 		const struct piece *p = &raw.l.v[i];
@@ -429,18 +383,19 @@ static int engine_line(struct clues *c, uint32_t engine)
 	return err;
 }
 
+static int make_line(void *ctx, uint32_t engine, const struct workers *workers)
+{
+	return engine_line(ctx, engine, workers);
+}
+
 int engine_lines_make(struct clues *c)
 {
-	int err = 0;
-
 	c->engine_lines = calloc(c->v->n_engines + 1, sizeof(*c->engine_lines));
 	c->run_lines = calloc(c->v->n_engines + 1, sizeof(*c->run_lines));
 	c->crowd_lines = calloc(c->v->n_engines + 1, sizeof(*c->crowd_lines));
 	if (!c->engine_lines || !c->run_lines || !c->crowd_lines)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < c->v->n_engines && !err; i++)
-		err = engine_line(c, i);
-	return err;
+	return workers_each(c, make_line, c);
 }
 
 /* Of a span with very many pieces, every so manieth stands for those behind it: each of many long spans that

@@ -142,34 +142,17 @@ static size_t span_after(const struct clues *c, const struct watched *w, uint64_
 	return lo;
 }
 
-/* The first of the threads of a rank in rank_threads, or behind it. */
-static size_t first_of_rank(const struct clues *c, uint32_t server, uint16_t rank)
-{
-	size_t lo = 0, hi = c->n_rank_threads;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-		const struct watched *w = &c->threads[c->rank_threads[mid]];
-
-		if (w->server < server || (w->server == server && w->t->rank < rank))
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
-}
-
 /* The thread of a late rank, and what it did: moved to another CPU, above all. */
 static struct culprit who_was_late(const struct clues *c, uint32_t engine, uint16_t rank, uint64_t t0_ns,
 				   uint64_t t1_ns)
 {
 	uint32_t server = c->engine_servers[engine];
 	struct culprit who = { .type = WHO_NOBODY };
-	size_t first = first_of_rank(c, server, rank);
+	size_t first = clues_threads_from(c, server, rank);
 	char name[64];
 
-	for (size_t i = first; i < c->n_rank_threads && i - first < MAX_OF_RANK; i++) {
-		const struct watched *w = &c->threads[c->rank_threads[i]];
+	for (size_t i = first; i < c->n_threads && i - first < MAX_OF_RANK; i++) {
+		const struct watched *w = &c->threads[c->server_threads[i]];
 
 		if (w->t->rank != rank || w->server != server)
 			break;

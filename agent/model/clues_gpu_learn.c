@@ -51,17 +51,9 @@ static void steppers_free(struct steppers *s)
 /* The first of a process's threads; NULL: none is recorded. */
 static const struct watched *first_thread(const struct clues *c, uint32_t tgid)
 {
-	size_t lo = 0, hi = c->n_threads;
+	const struct watched *w = clues_process_threads(c, tgid);
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (c->threads[mid].t->hdr.tgid < tgid)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < c->n_threads && c->threads[lo].t->hdr.tgid == tgid ? &c->threads[lo] : NULL;
+	return w < c->threads + c->n_threads && w->t->hdr.tgid == tgid ? w : NULL;
 }
 
 /* The engine whose steps a process computes: itself, or the one of its server that has steps. UINT32_MAX:

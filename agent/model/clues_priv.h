@@ -133,6 +133,7 @@ struct clues {
 	struct by_number *numbers;	/* of requests, by number */
 	struct watched *threads;	/* by tgid, tid */
 	size_t n_threads;
+	uint32_t *server_threads;	/* indices of them by server, rank; -1: none */
 	struct line *engine_lines;	/* per engine */
 	struct line *run_lines;		/* per engine with records of devices: its threads on a CPU */
 	struct line *crowd_lines;	/* per engine: what its own threads waited behind each other */
@@ -151,8 +152,6 @@ struct clues {
 	VEC(struct clock_ref) clock_refs;	/* by tgid, device */
 	VEC(struct look) looks;		/* by tgid, device, time */
 	struct server_ref *server_refs;	/* as many as clock_refs; by server, the odd ones first */
-	uint32_t *rank_threads;		/* those with a rank, by server, rank */
-	size_t n_rank_threads;
 	VEC(struct cgroup_name) cgroups;	/* by id */
 	uint64_t *watched;		/* per engine: what clues__watched says */
 };
@@ -162,6 +161,10 @@ uint32_t clues_request(const struct clues *c, uint32_t req);	/* index; UINT32_MA
 uint32_t clues_tgid(const struct clues *c, uint32_t engine);	/* 0: of none that is known */
 uint32_t clues_server(const struct clues *c, uint32_t tgid);	/* its first process; tgid itself if not known */
 const struct watched *clues_thread(const struct clues *c, uint32_t tgid, uint32_t tid);	/* NULL: none */
+/* The first thread of a process or of one behind it, up to threads + n_threads. */
+const struct watched *clues_process_threads(const struct clues *c, uint32_t tgid);
+/* The first place in server_threads that is of this rank (or more) of a server, or behind it. */
+size_t clues_threads_from(const struct clues *c, uint32_t server, int rank);
 void list_add(struct clue_list *l, const struct clue *k);
 void list_add_up(struct clue_list *l, const struct clue *k);	/* in no place where its cause is there already */
 void list_sort(struct clue_list *l);
@@ -199,6 +202,14 @@ void quotas_of(const struct clues *c, const struct tl_thread *t, struct thread_q
 /* A wait for a CPU: was it not allowed to run? Charges it; index + 1 of a look at its quota, 0: not known. */
 bool was_throttled(const struct clues *c, const struct watched *w, const struct tl_thread_span *s,
 		   struct thread_quotas *q, uint32_t *ret_at);
+
+/* clues_workers.c */
+bool thread_computes(const struct watched *w);
+struct workers {
+	VEC(uint32_t) l;	/* indices of threads */
+};
+typedef int (*workers_fn)(void *ctx, uint32_t engine, const struct workers *w);	/* 0 or < 0: no more of it */
+int workers_each(const struct clues *c, workers_fn fn, void *ctx);	/* each engine; what fn said, or -ENOMEM */
 
 /* clues_engine.c */
 /* All pieces of a thread, as they are. front: of a front end, else of an engine. 0 or -ENOMEM */
