@@ -116,20 +116,21 @@ const struct watched *clues_thread(const struct clues *c, uint32_t tgid, uint32_
 	(end) = *(i);									\
 } while (0)
 
-static bool does_launch(const struct clues *c, const struct tl_thread *t)
+/* *at runs on with the threads: both are in their order. */
+static bool does_launch(const struct clues *c, const struct tl_thread *t, size_t *at)
 {
 	const struct gpu_facts *f = c->v->gpu;
+	uint64_t key = thread_key(t->hdr.tgid, t->hdr.tid);
 
-	for (size_t i = 0; f && i < f->n_launchers; i++)
-		if (f->launchers[i].tgid == t->hdr.tgid && f->launchers[i].tid == t->hdr.tid)
-			return true;
-	return false;
+	while (f && *at < f->n_launchers && thread_key(f->launchers[*at].tgid, f->launchers[*at].tid) < key)
+		++*at;
+	return f && *at < f->n_launchers && thread_key(f->launchers[*at].tgid, f->launchers[*at].tid) == key;
 }
 
 static int threads_make(struct clues *c)
 {
 	const struct evidence *ev = c->ev;
-	size_t span = 0, code = 0;
+	size_t span = 0, code = 0, launcher = 0;
 
 	c->threads = calloc(ev->threads.n + 1, sizeof(*c->threads));
 	if (!c->threads)
@@ -142,7 +143,7 @@ static int threads_make(struct clues *c)
 		if (i + 1 < ev->threads.n && thread_key(t[1].hdr.tgid, t[1].hdr.tid) == key)
 			continue;	/* the last word counts */
 		w->t = t;
-		w->launches = does_launch(c, t);
+		w->launches = does_launch(c, t, &launcher);
 		w->server = t->server ? t->server : clues_server(c, t->hdr.tgid);
 		ROWS_OF(&ev->spans, key, &span, w->span0, w->span1);
 		ROWS_OF(&ev->codes, key, &code, w->code0, w->code1);

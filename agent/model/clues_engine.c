@@ -24,12 +24,6 @@ static uint64_t most(uint64_t a, uint64_t b)
 
 /* ---- spans ---- */
 
-static bool computes(const struct watched *w)
-{
-	return w->launches || w->t->role == TL_ROLE_ENGINE || w->t->role == TL_ROLE_LAUNCH ||
-	       w->t->role == TL_ROLE_COMPUTE;
-}
-
 /* Threads that an engine waits for in its own work are no lock holders. */
 static bool is_helper(const struct clues *c, uint32_t tgid, uint32_t tid)
 {
@@ -37,7 +31,7 @@ static bool is_helper(const struct clues *c, uint32_t tgid, uint32_t tid)
 
 	if (!w)
 		return false;
-	return computes(w) || w->t->role == TL_ROLE_ZMQ || w->t->role == TL_ROLE_DETOKENIZER;
+	return thread_computes(w) || w->t->role == TL_ROLE_ZMQ || w->t->role == TL_ROLE_DETOKENIZER;
 }
 
 /* The code of a thread that covers most of a span: index + 1; 0: not known. */

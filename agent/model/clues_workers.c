@@ -6,7 +6,8 @@
 
 bool thread_computes(const struct watched *w)
 {
-	return w->t->role == TL_ROLE_ENGINE || w->t->role == TL_ROLE_LAUNCH || w->t->role == TL_ROLE_COMPUTE;
+	return w->launches || w->t->role == TL_ROLE_ENGINE || w->t->role == TL_ROLE_LAUNCH ||
+	       w->t->role == TL_ROLE_COMPUTE;
 }
 
 static bool has_steps(const struct clues *c, uint32_t engine)

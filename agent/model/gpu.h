@@ -64,7 +64,7 @@ struct gpu_facts {		/* all zeros: no launch and no record in this recording */
 	size_t n_kernels;
 	struct gpu_device *devices;
 	size_t n_devices;
-	struct gpu_launcher *launchers;
+	struct gpu_launcher *launchers;	/* by tgid, tid */
 	size_t n_launchers;
 	struct gpu_counts counts;
 	uint64_t unseen_ns;	/* in which nobody looked for single kernels of a process: of that with the most of it */

@@ -55,11 +55,23 @@ static int of_process(struct gpu_facts *f, const struct gpu_process *p)
 	return err;
 }
 
+static int by_thread(const void *pa, const void *pb)
+{
+	const struct gpu_launcher *a = pa, *b = pb;
+
+	if (a->tgid != b->tgid)
+		return a->tgid < b->tgid ? -1 : 1;
+	return a->tid < b->tid ? -1 : a->tid > b->tid;
+}
+
 int gpu_find_launchers(struct model *m)
 {
+	struct gpu_facts *f = &m->gpu;
 	int err = 0;
 
 	for (size_t i = 0; i < m->gpu_log.processes.n && !err; i++)
-		err = of_process(&m->gpu, &m->gpu_log.processes.v[i]);
+		err = of_process(f, &m->gpu_log.processes.v[i]);
+	if (f->n_launchers)
+		qsort(f->launchers, f->n_launchers, sizeof(*f->launchers), by_thread);
 	return err;
 }

@@ -428,15 +428,15 @@ static void test_gpu_crowd__looks_as_a_walk(void **state)
 	gpu_feed_done(&f);
 	assert_int_equal(clues__new(&f.v, &c), 0);
 	for (uint32_t i = 0; i < STEPS; i++) {
-		const struct rec_step *st = &f.v.steps[i];
+		struct step_span st = step_index__span(clues__steps(c), i);
 		double sum = 0, all = 0, by = 0;
 		uint32_t pct = 0;
 		struct clue_list l;
 		bool slow = false, neighbour = false;
 
 		for (int k = 0; k < LOOKS; k++) {
-			double from = at(v[k].t0) > st->t0_ns ? at(v[k].t0) : st->t0_ns;
-			double to = at(v[k].t1) < st->t1_ns ? at(v[k].t1) : st->t1_ns, ns = to > from ? to - from : 0;
+			double from = at(v[k].t0) > st.t0_ns ? at(v[k].t0) : st.t0_ns;
+			double to = at(v[k].t1) < st.t1_ns ? at(v[k].t1) : st.t1_ns, ns = to > from ? to - from : 0;
 
 			sum += ns * v[k].mhz;
 			all += ns;
@@ -445,11 +445,11 @@ static void test_gpu_crowd__looks_as_a_walk(void **state)
 				pct = v[k].pct;
 			}
 		}
-		if (by < (double)(st->t1_ns - st->t0_ns) / 2)
+		if (by < (double)(st.t1_ns - st.t0_ns) / 2)
 			pct = 0;
 		clues__step(c, i, 0, &l);
 		for (size_t k = 0; k < l.n; k++) {
-			uint64_t took = st->t1_ns - st->t0_ns;
+			uint64_t took = st.t1_ns - st.t0_ns;
 			char name[40];
 
 			slow |= l.v[k].mechanism == MECH_CLOCK;
