@@ -154,17 +154,26 @@ static uint64_t next_step_ns(const struct trace *t)
 
 /* Of steps that are made of launches nothing is known before these were looked for: until when that was; 0: no such
  * time. */
-static uint64_t blind_until_ns(const struct trace *t, const struct rec_step *own)
+static uint64_t blind_until_ns(const struct trace *t, int *err)
 {
-	uint32_t server = gpu_server(t->v, t->v->engines[t->q->engine].e.hdr.tgid);
+	const uint32_t *changes;
+	struct gpu_healths *h;
+	uint64_t ret = 0;
+	size_t n;
 
-	for (size_t i = 0; own->inferred && t->v->evidence && i < t->v->evidence->gpu_healths.n; i++) {
-		const struct tl_gpu_health *h = &t->v->evidence->gpu_healths.v[i];
+	if (*err || !t->v->evidence)
+		return 0;
+	*err = gpu_healths__new(t->v, &h);
+	if (*err)
+		return 0;
+	changes = gpu_healths__changes(h, gpu_healths__server(h, t->q->engine), &n);
+	for (size_t i = 0; i < n && !ret; i++) {
+		const struct tl_gpu_health *e = &t->v->evidence->gpu_healths.v[changes[i]];
 
-		if (h->level == TL_GPU_OFF && h->to_level > TL_GPU_OFF && gpu_server(t->v, h->hdr.tgid) == server)
-			return h->hdr.ts_ns;
+		ret = e->level == TL_GPU_OFF ? e->hdr.ts_ns : 0;
 	}
-	return 0;
+	gpu_healths__free(h);
+	return ret;
 }
 
 static void add_before_steps(struct trace *t, int *err)
@@ -183,7 +192,7 @@ static void add_before_steps(struct trace *t, int *err)
 		return;
 	}
 	if (t->v->steps[own].inferred) {
-		uint64_t until = blind_until_ns(t, &t->v->steps[own]);
+		uint64_t until = blind_until_ns(t, err);
 
 		add(t, PART_UNEXPLAINED, until < first_step ? until : first_step, err)->blind = true;
 	}
