@@ -4,6 +4,7 @@
 #include "base/util.h"
 #include "engine/wire_priv.h"
 #include "parse/json_cut.h"
+#include "parse/token_flags.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -254,8 +255,7 @@ static void on_chunk(struct wire *w, struct conn *c, struct exchange *x, const c
 		.write_us = w->write_us < UINT16_MAX ? w->write_us : UINT16_MAX,
 	};
 	w->stats.chunks++;
-	if (ch.flags & TL_CHUNK_TOKEN)
-		w->stats.tokens++;
+	w->stats.tokens += flags_may_be_token(ch.flags);
 	wire_emit(w, &ev.hdr);
 	gather(w, x, &ch);
 }

@@ -21,7 +21,7 @@ struct wire_opts {
 struct wire_stats {
 	uint64_t conns, conns_now;
 	uint64_t requests, requests_now;
-	uint64_t chunks, tokens;	/* chunks that carry output */
+	uint64_t chunks, tokens;	/* chunks that may hold a token: token_flags.h */
 	uint64_t skipped_bytes;		/* no HTTP/1 that we could follow */
 	uint64_t tls_conns;		/* encrypted: nothing to read */
 	uint64_t refused;		/* connections or requests over a limit */

@@ -341,8 +341,8 @@ static int add_request(struct adder *a, uint32_t request)
 	err = blame__gaps(a->b, request, add_gap, a);
 	if (err)
 		return err;
-	if (m.tpot_ns >= 0 && r->state != REQ_ERROR) {
-		was->n_tokens = r->output.n - 1;
+	if (m.tpot_ns >= 0 && request_counts(r)) {
+		was->n_tokens = m.delivered_tokens - 1;
 		was->span_ns = a->client_ns ? a->client_ns
 					    : r->at_ns[P_LAST_TOKEN_WIRE] -
 						      r->at_ns[P_FIRST_TOKEN_WIRE];
@@ -350,12 +350,12 @@ static int add_request(struct adder *a, uint32_t request)
 	if (blame__ttft(a->b, request, &ttft)) {
 		a->s->n_ttfts++;
 		a->s->ttfts_ns += ttft.t1_ns - ttft.t0_ns;
-		if (r->state != REQ_ERROR)
+		if (request_counts(r))
 			was->ttft_ns = ttft.t1_ns - ttft.t0_ns;
 		a->s->n_at_client += ttft.side == GAP_CLIENT;
 		add_span(a, &ttft);
 		err = add_parts(a, &ttft);
-	} else if (m.ttft_ns > 0 && r->state != REQ_ERROR) {
+	} else if (m.ttft_ns > 0 && request_counts(r)) {
 		was->ttft_ns = (uint64_t)m.ttft_ns;
 	}
 	if (!err)

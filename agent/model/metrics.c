@@ -82,6 +82,36 @@ static uint8_t weaker(uint8_t a, uint8_t b)
 	return a > b ? a : b;
 }
 
+bool request_counts(const struct rec_request *r)
+{
+	return r->state != REQ_ERROR || request_is_cut(r);
+}
+
+bool request_is_cut(const struct rec_request *r)
+{
+	return r->state == REQ_ERROR && r->how_ended == TL_END_SERVER && r->status < 400 && r->n_chunks;
+}
+
+/* Tokens of an answer that left with its last chunk. Of one that was cut short, the engine may have made more
+ * since, and these took no time on the wire. */
+static uint32_t delivered_tokens(const struct model_view *v, const struct rec_request *r)
+{
+	uint32_t n = 0;
+
+	if (r->state == REQ_COMPLETE || r->output.prov == PROV_REPORTED)
+		return r->output.n;
+	for (size_t i = 0; i < r->n_seqs; i++) {
+		const struct rec_sequence *q = &v->seqs[r->seqs[i]];
+
+		for (size_t k = 0; k < q->n_visits; k++)
+			if (v->steps[q->visits[k].step].t1_ns <= r->at_ns[P_LAST_TOKEN_WIRE])
+				n += q->visits[k].n_out;
+	}
+	if (n < r->n_tokens_wire)
+		n = r->n_tokens_wire;
+	return n < r->output.n ? n : r->output.n;
+}
+
 void request_metrics(const struct model_view *v, const struct rec_request *r,
 		     struct req_metrics *ret)
 {
@@ -96,7 +126,6 @@ void request_metrics(const struct model_view *v, const struct rec_request *r,
 		.delivery_ns = -1,
 	};
 
-	(void)v;
 	m.prefill_ns = between(r, P_PREFILL_START, P_FIRST_TOKEN_ENGINE);
 	m.decode_ns = between(r, P_FIRST_TOKEN_ENGINE, P_LAST_TOKEN_ENGINE);
 	if (r->joined_late) { /* what was before we came, and how much it was, is unknown */
@@ -121,8 +150,9 @@ void request_metrics(const struct model_view *v, const struct rec_request *r,
 		m.delivery_ns = between(r, P_FIRST_TOKEN_ENGINE, P_FIRST_TOKEN_WIRE);
 		/* Parallel answers share the wire: their tokens are not one after another. And what left all at
 		 * once (a tool call that was held back until it was whole) says nothing of a token's time. */
-		if (r->n <= 1 && span > 0 && r->output.prov != PROV_NONE && r->output.n >= 2) {
-			m.tpot_ns = span / (r->output.n - 1);
+		m.delivered_tokens = r->output.prov == PROV_NONE ? 0 : delivered_tokens(v, r);
+		if (r->n <= 1 && span > 0 && m.delivered_tokens >= 2) {
+			m.tpot_ns = span / (m.delivered_tokens - 1);
 			m.tpot_prov = weaker(r->output.prov, weaker(r->prov[P_FIRST_TOKEN_WIRE],
 								    r->prov[P_LAST_TOKEN_WIRE]));
 		}

@@ -3,6 +3,7 @@
 #ifndef TL_RECORDS_H
 #define TL_RECORDS_H
 
+#include "parse/token_flags.h"
 #include "tl_event.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,18 +38,6 @@ struct rec_chunk {
 	uint16_t n_before;	/* chunks without a token between the one before and this; saturates */
 } __attribute__((packed, aligned(4)));
 _Static_assert(sizeof(struct rec_chunk) == 12, "most of what a model takes");
-
-/* May a chunk with these flags (TL_CHUNK_*) hold a token? Text, reasoning and tool pieces do. An empty piece of
- * text does unless it came with something that explains it; counts do not: some servers send them with
- * every chunk (vLLM's continuous_usage_stats), and a chunk of counts alone has no piece of text. */
-static inline bool flags_may_be_token(uint32_t flags)
-{
-	if (flags & TL_CHUNK_TOKEN)
-		return true;
-	return (flags & TL_CHUNK_EMPTY) &&
-	       !(flags & (TL_CHUNK_ROLE | TL_CHUNK_FINISH | TL_CHUNK_PROGRESS | TL_CHUNK_DONE |
-			  TL_CHUNK_ERROR));
-}
 
 /* A value that may be unknown, and where it is from. */
 struct rec_count {

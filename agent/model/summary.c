@@ -216,7 +216,7 @@ static int collect_requests(struct work *w)
 		row->in_class = len_class(&r->prompt);
 		row->out_class = len_class(&r->output);
 		row->prefix = prefix_class(r);
-		row->counted = r->state != REQ_ERROR;
+		row->counted = request_counts(r);
 	}
 	return 0;
 }
@@ -349,6 +349,7 @@ static void count_requests(const struct model_view *v, struct summary *ret)
 		uint64_t t0 = request_first_ns(r), t1 = request_last_ns(r);
 
 		ret->n_state[r->state]++;
+		ret->n_cut += request_is_cut(r);
 		if (r->state != REQ_ERROR && !request_is_streamed(r))
 			ret->n_non_streaming++;
 		ret->output_tokens += tokens_in_capture(v, r);

@@ -18,6 +18,7 @@ struct req_metrics {
 	int64_t delivery_ns;		/* of the first token: first_token_engine -> first_token_wire */
 	uint8_t queue_prov;		/* PROV_INFERRED when submit was not seen */
 	uint8_t tpot_prov;
+	uint32_t delivered_tokens;	/* that left until its last chunk, 0: not known, or not streamed */
 };
 void request_metrics(const struct model_view *v, const struct rec_request *r,
 		     struct req_metrics *ret);
@@ -27,6 +28,11 @@ void request_metrics(const struct model_view *v, const struct rec_request *r,
 uint64_t request_first_ns(const struct rec_request *r);
 uint64_t request_last_ns(const struct rec_request *r);
 bool request_is_streamed(const struct rec_request *r);
+
+/* Is it in the percentiles? Errors are not: a 400 after 1 ms is no fast answer. An answer that the server cut
+ * short was none until then. */
+bool request_counts(const struct rec_request *r);
+bool request_is_cut(const struct rec_request *r);
 
 /* Engine's output -> write, output by output (delivery.c). ret has room for request_delivery_max().
  * *ret_exact: each has a chunk of its own, so it is sure which. Returns how many, 0: not known. */
@@ -75,6 +81,7 @@ struct summary {
 	uint64_t tokens_in_steps;
 	size_t n_joins[N_JOINS];		/* sequences by enum join_method */
 	size_t n_non_streaming;
+	size_t n_cut;			/* errors that are in the percentiles all the same */
 	size_t n_gaps_lost;		/* gaps left out because events were lost inside them */
 	size_t n_multi_token_steps;	/* a sequence's steps that yielded several tokens at once */
 };

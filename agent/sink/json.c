@@ -203,6 +203,7 @@ static void write_coverage(struct jsonw *w, const struct model_view *v, const st
 		json_known_count(w, join_method_names[j], s->n_joins[j]);
 	jsonw__end_object(w);
 	json_known_count(w, "gaps_left_out", s->n_gaps_lost);
+	json_known_count(w, "cut_by_server", s->n_cut);
 	jsonw__end_object(w);
 }
 

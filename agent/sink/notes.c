@@ -17,7 +17,8 @@ const struct definition definitions[] = {
 	  "first_token_wire - req_first_byte; streamed requests that were seen from their beginning" },
 	{ "tpot",
 	  "(last_token_wire - first_token_wire) / (output_tokens - 1); streamed, one answer, "
-	  "at least 2 tokens, not all in one write" },
+	  "at least 2 tokens, not all in one write; of an answer that was cut short, the tokens "
+	  "that left" },
 	{ "itl_token",
 	  "end of a step that gave a sequence output - end of the step before that did; "
 	  "one gap per step, whatever the number of tokens in it" },
@@ -337,9 +338,12 @@ static void note_requests(const struct model_view *v, const struct summary *s,
 	if (c->aborted_early)
 		say(to, "%s aborted before the first token: that wait is in no percentile of TTFT",
 		    n_requests(c->aborted_early, "was", "were").text);
-	if (s->n_state[REQ_ERROR])
+	if (s->n_state[REQ_ERROR] > s->n_cut)
 		say(to, "%s in an error: not in any percentile",
-		    n_requests(s->n_state[REQ_ERROR], "ended", "ended").text);
+		    n_requests(s->n_state[REQ_ERROR] - s->n_cut, "ended", "ended").text);
+	if (s->n_cut)
+		say(to, "%s cut short by the server: what is known of %s is in the percentiles",
+		    n_requests(s->n_cut, "was", "were").text, s->n_cut == 1 ? "it" : "them");
 	if (c->parallel)
 		say(to,
 		    "%s for several answers at once (n > 1): no TPOT and no gaps between chunks, "

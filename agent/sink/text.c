@@ -209,7 +209,7 @@ static void count_provenance(const struct model_view *v, size_t *ret_reported, s
 	for (size_t i = 0; i < v->n_requests; i++) {
 		struct req_metrics m;
 
-		if (v->requests[i].state == REQ_ERROR)
+		if (!request_counts(&v->requests[i]))
 			continue;
 		request_metrics(v, &v->requests[i], &m);
 		*ret_reported += m.tpot_ns >= 0 && m.tpot_prov == PROV_REPORTED;
@@ -240,7 +240,7 @@ static void write_percentiles(struct page *p, const struct model_view *v, const 
 		const struct dist *d = dist_at(&s->all, &rows[i]);
 		char a[CELL_LEN], b[CELL_LEN], c[CELL_LEN], m[CELL_LEN], from[64];
 
-		snprintf(from, sizeof(from), "%s", d->n ? rows[i].from : "not seen");
+		snprintf(from, sizeof(from), "%s", d->n ? rows[i].from : s->all.n_requests ? "not seen" : "errors only");
 		if (d->n && v->gpu && v->gpu->n_inferred_steps && is_of_steps(i))
 			snprintf(from, sizeof(from), "inferred from launches");
 		if (i == ROW_TPOT && reported)

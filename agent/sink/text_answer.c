@@ -89,7 +89,7 @@ static int64_t ttft_of(const struct model_view *v, size_t i)
 	struct req_metrics m;
 
 	request_metrics(v, &v->requests[i], &m);
-	return v->requests[i].state == REQ_ERROR ? -1 : m.ttft_ns;
+	return request_counts(&v->requests[i]) ? m.ttft_ns : -1;
 }
 
 /* What TTFTs are made of, and the worst of them. */

@@ -24,8 +24,8 @@ static void write_head(struct page *p, const struct model_view *v, const struct 
 	page__style(p, STYLE_BOLD);
 	page__para(p, "", 0, "r%u: %s after %s%s%s%s%s%s.", r->req, req_state_names[r->state],
 		   units_ns(total, t->t1_ns - t->t0_ns), *reason ? " (" : "", reason,
-		   *reason ? ")" : "", r->state == REQ_ERROR ? "" : "; ",
-		   r->state == REQ_ERROR ? "" : text_hint(t, hint, sizeof(hint)));
+		   *reason ? ")" : "", request_counts(r) ? "; " : "",
+		   request_counts(r) ? text_hint(t, hint, sizeof(hint)) : "");
 	page__style(p, STYLE_PLAIN);
 	fputc('\n', p->out);
 	page__para(p, "request", WIDE_LABEL, "%s %s%s%s, %s", method ? method : "(method not seen)",

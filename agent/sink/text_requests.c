@@ -210,12 +210,16 @@ int text_slowest(struct page *p, const struct model_view *v)
 	if (!picks)
 		return -ENOMEM;
 	for (size_t i = 0; i < v->n_requests; i++) {
-		if (v->requests[i].state == REQ_ERROR)
+		if (!request_counts(&v->requests[i]))
 			continue;
 		request_metrics(v, &v->requests[i], &picks[n].m);
 		n_ttft += picks[n].m.ttft_ns >= 0;
 		n_tpot += picks[n].m.tpot_ns >= 0;
 		picks[n++].index = i;
+	}
+	if (!n) {
+		free(picks);
+		return 0;
 	}
 	page__heading(p, "%s",
 		      n > MAX_SLOWEST ? "slowest requests: 8 by TTFT, then 4 by TPOT (ms)"

@@ -137,6 +137,30 @@ static void test_metrics__tpot_needs_two_tokens_of_one_answer(void **state)
 	assert_true(metrics_of(*state, r).ttft_ns > 0);
 }
 
+/* The client left after two of four chunks: the engine made the others for nobody. */
+static void test_metrics__tpot_of_a_cut_answer_is_of_what_left(void **state)
+{
+	struct rec_request *r = plain(*state, 0);
+	struct req_metrics m;
+
+	r->state = REQ_ABORTED;
+	r->output = (struct rec_count){ 4, PROV_OBSERVED };
+	r->n_chunks = r->n_tokens_wire = 2;
+	fake_point(r, P_LAST_TOKEN_WIRE, 41);
+	m = metrics_of(*state, r);
+	assert_int_equal(m.tpot_ns, MS(10));
+	assert_int_equal(m.delivered_tokens, 2);
+	/* chunks may hold several: what the engine had by then */
+	fake_point(r, P_LAST_TOKEN_WIRE, 51);
+	assert_int_equal(metrics_of(*state, r).delivered_tokens, 3);
+	/* the engine's own count is of the whole answer, and so is a complete one */
+	r->state = REQ_COMPLETE;
+	assert_int_equal(metrics_of(*state, r).delivered_tokens, 4);
+	r->state = REQ_ABORTED;
+	r->output = fake_count(4);
+	assert_int_equal(metrics_of(*state, r).delivered_tokens, 4);
+}
+
 static void test_metrics__crossed_points_are_unknown(void **state)
 {
 	struct rec_request *r = plain(*state, 0);
@@ -365,6 +389,36 @@ static void test_summary__errors_are_counted_not_timed(void **state)
 	assert_int_equal(s.all.n_requests, 0);
 }
 
+/* A server that dies in the middle of an answer leaves no e2e, but all that was before. */
+static void test_summary__answers_cut_by_the_server_are_timed(void **state)
+{
+	struct fake *f = *state;
+	struct rec_request *r = plain(f, 0);
+	struct summary s;
+
+	r->state = REQ_ERROR;
+	r->how_ended = TL_END_SERVER;
+	r->at_ns[P_DONE] = 0;
+	s = summary_of(f);
+	assert_int_equal(s.n_state[REQ_ERROR], 1);
+	assert_int_equal(s.n_cut, 1);
+	assert_int_equal(s.all.n_requests, 1);
+	assert_int_equal(s.all.ttft.p50, MS(31));
+	assert_int_equal(s.all.itl_token.n, 3);
+	assert_int_equal(s.all.e2e.n, 0);
+	/* an error that the server sent is none of these, nor is one that had no token */
+	r->status = 500;
+	assert_int_equal(summary_of(f).all.n_requests, 0);
+	r->status = 200;
+	r->how_ended = TL_END_COMPLETE;
+	assert_int_equal(summary_of(f).all.n_requests, 0);
+	r->how_ended = TL_END_SERVER;
+	r->n_chunks = 0;
+	s = summary_of(f);
+	assert_int_equal(s.n_cut, 0);
+	assert_int_equal(s.all.n_requests, 0);
+}
+
 static void test_summary__gaps_over_lost_events_are_left_out(void **state)
 {
 	struct fake *f = *state;
@@ -475,6 +529,7 @@ int main(void)
 		TEST(test_metrics__joined_late_has_no_ttft),
 		TEST(test_metrics__not_streamed_has_engine_side_only),
 		TEST(test_metrics__tpot_needs_two_tokens_of_one_answer),
+		TEST(test_metrics__tpot_of_a_cut_answer_is_of_what_left),
 		TEST(test_metrics__crossed_points_are_unknown),
 		TEST(test_chunk_is_token__cases),
 		TEST(test_len_class__edges),
@@ -487,6 +542,7 @@ int main(void)
 		TEST(test_summary__rates_are_wall_and_busy),
 		TEST(test_summary__joined_late_gives_gaps_and_only_tokens_seen),
 		TEST(test_summary__errors_are_counted_not_timed),
+		TEST(test_summary__answers_cut_by_the_server_are_timed),
 		TEST(test_summary__gaps_over_lost_events_are_left_out),
 		TEST(test_summary__lost_spans_in_any_order),
 		TEST(test_summary__length_classes),

@@ -398,6 +398,29 @@ static void test_report__names_who_filled_a_prefill(void **state)
 	free(text);
 }
 
+static void test_report__of_errors_only(void **state)
+{
+	struct fake *f = *state;
+	char *text;
+
+	busy_server(f);
+	for (size_t i = 0; i < f->v.n_requests; i++) {
+		f->reqs[i].state = REQ_ERROR;
+		f->reqs[i].how_ended = TL_END_SERVER;
+	}
+	text = report(f);
+	assert_has(text, "requests were cut short by the server: what is known of them is in the percentiles");
+	assert_null(strstr(text, "not in any percentile"));
+	assert_has(text, " error     ");
+	free(text);
+	for (size_t i = 0; i < f->v.n_requests; i++)
+		f->reqs[i].status = 500;
+	text = report(f);
+	assert_has(text, "-  errors only\n");
+	assert_null(strstr(text, "slowest TTFT first"));
+	free(text);
+}
+
 static void test_report__classes_only_when_mixed(void **state)
 {
 	struct fake *f = *state;
@@ -598,6 +621,7 @@ int main(void)
 		TEST(test_report__escapes_only_with_color),
 		TEST(test_report__names_who_filled_a_prefill),
 		TEST(test_report__names_own_prefills_shortly),
+		TEST(test_report__of_errors_only),
 		TEST(test_report__classes_only_when_mixed),
 		TEST(test_request__points_in_order_of_time),
 		TEST(test_request__of_which_nothing_is_known),

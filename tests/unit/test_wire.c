@@ -407,6 +407,26 @@ static void test_wire__pipelined(void **state)
 	free(all);
 }
 
+/* As the report counts: a token may have no text of its own; what comes with a role has none. */
+static void test_wire__counts_tokens_without_text(void **state)
+{
+	static const char *const chunks[] = {
+		ROLE, TEXT,
+		"data: {\"id\":\"c1\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\"}}]}\n\n",
+		"data: {\"id\":\"c1\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n",
+	};
+	struct fixture *f = *state;
+	struct wire_stats st;
+	char buf[1024];
+
+	feed_bytes(f->w, 5, 100, TL_OUT, SSE_HEAD, strlen(SSE_HEAD), 4096);
+	for (size_t i = 0; i < ARRAY_SIZE(chunks); i++)
+		feed_bytes(f->w, 5, 200, TL_OUT, buf, chunked(buf, chunks[i]), 4096);
+	wire__stats(f->w, &st);
+	assert_int_equal(st.chunks, 4);
+	assert_int_equal(st.tokens, 2);
+}
+
 static void test_wire__limits_pipeline(void **state)
 {
 	struct fixture *f = *state;
@@ -650,7 +670,7 @@ int main(void)
 		T(server_ends_an_abandoned_stream), T(server_dies), T(capture_ends),
 		T(not_streamed), T(json_lines), T(error_answer), T(several_answers_add_up), T(facts_behind_a_long_prompt), T(pipelined),
 		T(begins_when_it_arrived),
-		T(limits_pipeline), T(garbage), T(tls), T(client_side_is_ignored), T(other_paths), T(other_paths_with_a_body),
+		T(counts_tokens_without_text), T(limits_pipeline), T(garbage), T(tls), T(client_side_is_ignored), T(other_paths), T(other_paths_with_a_body),
 		T(inode_used_again), T(hole_in_stream), T(end_of_input_is_no_hole),
 		T(hole_in_request_body), T(head_then_post), T(request_too_late), T(survives_oom),
 	};
