@@ -93,14 +93,15 @@ static int cut_wait(struct walk *w)
 	}
 	last_end = least(first.hole_ns, w->end_ns);
 	if (place < own && last_end > w->at_ns) {
-		bool lost = lost_in(b, w->at_ns, last_end);
-
-		if (lost || q->begin_open) {	/* it may not have waited at all: then nobody is to blame */
-			gap_add(w->g, lost ? MECH_LOST : MECH_UNEXPLAINED, PROV_NONE, last_end - w->at_ns, NULL, NULL);
+		if (lost_in(b, w->at_ns, last_end)) {
+			gap_add(w->g, MECH_LOST, PROV_NONE, last_end - w->at_ns, NULL, NULL);
 			w->at_ns = last_end;
-		} else if (cut_queue(w, last_end)) {
+		} else if (cut_queue(w, q->open_ns ? most(w->at_ns, least(q->open_ns, last_end)) : last_end)) {
 			return -1;
 		}
+		/* from then on it may not have waited at all: nobody is to blame */
+		gap_add(w->g, MECH_UNEXPLAINED, PROV_NONE, less(last_end, w->at_ns), NULL, NULL);
+		w->at_ns = last_end;
 	}
 	cut_hole(w, first.t0_ns, q->visits[0].step, MECH_OWN_PREFILL);
 	return 0;

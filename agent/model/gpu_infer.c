@@ -354,7 +354,7 @@ static int put_sequence(struct inferred *f, const struct imember *k, uint64_t be
 	*q = (struct rec_sequence){ .id = m->v.n_seqs, .engine = f->engine, .slot = f->requests[k->request],
 				    .begin_ns = begin_ns, .kept = -1, .task = -1, .ended = true,
 				    .joined_late = !first || !f->first_of[k->request],
-				    .begin_open = first && f->begin_open[k->request] };
+				    .open_ns = first ? f->open_ns[k->request] : 0 };
 	part->seq = m->v.n_seqs - 1;
 	part->segment = f->steps.v[k->at].segment;
 	if (first)
@@ -433,7 +433,7 @@ static void put_points(struct inferred *f, const struct part *parts)
 
 		if (!q || !q->n_visits || !f->first_of[i])
 			continue;
-		at[P_PREFILL_START] = q->begin_open ? 0 : m->steps[q->visits[0].step].t0_ns;
+		at[P_PREFILL_START] = q->open_ns ? 0 : m->steps[q->visits[0].step].t0_ns;
 		at[P_FIRST_TOKEN_ENGINE] = f->steps.v[f->first_of[i] - 1].end_ns;
 		if (r->n_seqs == 1 && q->n_out == r->n_chunks)	/* all of its tokens have a step */
 			at[P_LAST_TOKEN_ENGINE] = m->steps[q->visits[q->n_visits - 1].step].t1_ns;
@@ -452,8 +452,8 @@ static int infer(struct inferred *f)
 	int err = make_steps(f);
 
 	f->first_of = calloc(f->n_requests + 1, sizeof(*f->first_of));
-	f->begin_open = calloc(f->n_requests + 1, sizeof(*f->begin_open));
-	if (!parts || !f->first_of || !f->begin_open)
+	f->open_ns = calloc(f->n_requests + 1, sizeof(*f->open_ns));
+	if (!parts || !f->first_of || !f->open_ns)
 		err = -ENOMEM;
 	if (!err)
 		find_holes(f);
@@ -486,6 +486,6 @@ int gpu_infer(struct model *m, struct gpu_process *p, uint32_t engine, const uin
 	vec_free(&f.steps);
 	vec_free(&f.members);
 	free(f.first_of);
-	free(f.begin_open);
+	free(f.open_ns);
 	return err;
 }

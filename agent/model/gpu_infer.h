@@ -36,7 +36,8 @@ struct inferred {
 	VEC(struct istep) steps;
 	VEC(struct imember) members;
 	uint32_t *first_of;	/* by request of the server: istep of its first token + 1, 0: not known */
-	bool *begin_open;	/* by request of the server: its prompt may have begun before its first step that is known */
+	uint64_t *open_ns;	/* by request of the server: its prompt may have begun then, before its first step that is
+				 * known; 0: no */
 };
 
 static inline struct rec_request *irequest(const struct inferred *f, uint32_t i)

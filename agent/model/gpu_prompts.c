@@ -275,15 +275,17 @@ static bool came_unseen(const struct prompts *p, const struct waiting *w)
 }
 
 /* Before the first step that is taken to have a part of it there may be others, up to one that is known to have none: then
- * it is not known when its prompt began, and what is before is no wait that anybody saw. */
+ * it is not known when its prompt began, and from the first of these on nobody saw it wait. */
 static void note_open(const struct prompts *p, const struct gpu_load *loads, const struct waiting *w)
 {
 	uint32_t i = w->begin;
 
-	if (i > w->chance)
-		p->f->begin_open[w->request] = !tells(p, &loads[i - 1], &p->f->steps.v[i - 1]);
-	else
-		p->f->begin_open[w->request] = came_unseen(p, w);
+	while (i > w->chance && !tells(p, &loads[i - 1], &p->f->steps.v[i - 1]))
+		i--;
+	if (i == w->chance && came_unseen(p, w))
+		p->f->open_ns[w->request] = w->since_ns;
+	else if (i < w->begin)
+		p->f->open_ns[w->request] = p->f->steps.v[i].launch0_ns;
 }
 
 /* ---- who ---- */

@@ -130,7 +130,7 @@ struct rec_sequence {
 	uint32_t slot;
 	uint64_t begin_ns;	/* its start on the slot; of the first step seen if that was missed */
 	bool joined_late;	/* its start was not seen */
-	bool begin_open;	/* it may have been in steps before those that it is known to have been in */
+	uint64_t open_ns;	/* it may have been in steps before those that it is known to have been in: from then on; 0: no */
 	bool ended;		/* the slot went to another sequence */
 	bool cut_by_loss;	/* events were lost behind its last step: it may have gone on */
 	int32_t kept;		/* tokens from the cache, -1: not known */

@@ -201,10 +201,12 @@ static void add_before_steps(struct trace *t, int *err)
 	if (t->n > n)
 		t->slot_holder = before;
 	add_wait(t, PART_WAIT_STEP, next_step_ns(t), own, err);
-	if (t->q->begin_open)	/* waited or computed: nobody knows */
-		add(t, PART_UNEXPLAINED, first_step, err);
-	else
-		add_wait(t, PART_WAIT_QUEUE, first_step, own, err);
+	if (t->q->open_ns) {	/* then it waited or was computed: nobody knows */
+		add_wait(t, PART_WAIT_QUEUE, t->q->open_ns, own, err);
+		add_wait(t, PART_UNEXPLAINED, first_step, own, err);
+		return;
+	}
+	add_wait(t, PART_WAIT_QUEUE, first_step, own, err);
 }
 
 /* ---- its steps and what lies between ---- */

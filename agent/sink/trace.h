@@ -34,7 +34,8 @@ struct segment {
 	bool in_lost;		/* UNEXPLAINED: events were lost inside it */
 	bool blind;		/* UNEXPLAINED: nobody looked for the launches that steps are made of yet */
 	uint32_t step;		/* PREFILL, RECOMPUTE, DECODE, OTHER_STEPS: which; others: the first */
-	uint32_t n_steps;	/* WAIT_*, PARKED: how many of the engine's steps ran in it, own excluded */
+	uint32_t n_steps;	/* WAIT_*, PARKED: how many of the engine's steps ran in it, own excluded; UNEXPLAINED: of which
+				 * it is not known whether it was in them */
 };
 
 struct trace {

@@ -325,6 +325,9 @@ static void unexplained_row(struct build *b, const struct segment *s)
 		row(b, s->t0_ns, s->t1_ns, STYLE_BAD, "unexplained: launches were not looked for yet, so steps were not seen");
 	else if (s->in_lost)
 		row(b, s->t0_ns, s->t1_ns, STYLE_BAD, "unexplained: events were lost here");
+	else if (s->n_steps)
+		row(b, s->t0_ns, s->t1_ns, STYLE_BAD, "unexplained: %u step%s ran, and whether with it is not known", s->n_steps,
+		    s->n_steps == 1 ? "" : "s");
 	else
 		row(b, s->t0_ns, s->t1_ns, STYLE_BAD, "unexplained: the engine ran no step");
 }

@@ -1,60 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps of a server whose wire tells of none: made of launches, and who was in them. */
-#include "gpu_feed.h"
+#include "gpu_infer_feed.h"
 
-#include "model/blame.h"
 #include "model/summary.h"
 #include "sink/why.h"
 
 #include <stdlib.h>
-
-static struct gpu_feed start(bool probes)
-{
-	struct gpu_feed f = gpu_feed_new();
-
-	assert_non_null(f.m);
-	feed_engine(&f, PID, PID);
-	feed_process(&f, PID, 0);
-	if (!probes)
-		feed_clock(&f, -101);
-	feed_eager(&f, -100, 10);
-	return f;
-}
-
-/* "r1:p r2:d": who was in the step whose work on the device ended at t ms. */
-static const char *members(const struct gpu_feed *f, double t)
-{
-	static char text[200];
-	size_t n = 0;
-
-	text[0] = '\0';
-	for (size_t i = 0; i < f->v.n_steps; i++) {
-		const struct rec_step *st = &f->v.steps[i];
-
-		if (STEP(f, i)->gpu1_ns != at(t))
-			continue;
-		assert_true(st->inferred);
-		for (uint32_t k = 0; k < st->n_members; k++) {
-			const struct rec_member *m = &f->v.members[st->first_member + k];
-			const struct rec_request *r = &f->v.requests[f->v.seqs[m->seq].req - 1];
-
-			assert_true(m->guess);
-			n += (size_t)snprintf(text + n, sizeof(text) - n, "%sr%u:%c", n ? " " : "", r->req,
-					      m->phase == TL_PREFILL ? 'p' : 'd');
-		}
-		return text;
-	}
-	return "no such step";
-}
-
-/* An eager step at t whose kernels take `ms` in all; returns when its work ends. */
-static double eager_of(struct gpu_feed *f, double t, double ms)
-{
-	for (int i = 0; i < 9; i++)
-		feed_kernel(f, t + 0.003 * i, t + 0.1 + ms / 9 * i, t + 0.1 + ms / 9 * (i + 1), NAME_GEMM);
-	feed_copy(f, t + 0.04, t + 0.1 + ms, t + 0.11 + ms, 2);
-	return t + 0.11 + ms;
-}
 
 /* ---- decodes ---- */
 
@@ -530,140 +481,6 @@ static void test_gpu_infer__not_replayed(void **state)
 	gpu_feed_free(&f);
 }
 
-/* ---- prompts of which nobody says how long they are ---- */
-
-/* r1 decodes in each step; r2 comes before the fourth, its first token is of the tenth. Steps of `ms`. */
-static const double unknown_ms[14] = { 3, 2, 2, 2, 4, 2, 2, 4, 4, 3.5, 2, 2, 2, 2 };
-
-static void unknown_prompt(struct gpu_feed *f, double (*step)(struct gpu_feed *f, double t, double ms))
-{
-	feed_begin(f, 1, 5);
-	for (int k = 0; k < 14; k++) {
-		double t = 10 + 10 * k, end;
-
-		if (k == 3)
-			feed_begin(f, 2, t - 2);
-		end = step(f, t, unknown_ms[k]);
-		feed_chunk(f, 1, end + 0.2);
-		if (k >= 9)
-			feed_chunk(f, 2, end + 0.3);
-	}
-	feed_end(f, 1, 160, 0, 0);
-	feed_end(f, 2, 160, 0, 0);
-	gpu_feed_done(f);
-}
-
-/* Nothing is replayed here: what is far longer than decodes take, in a row up to the first token, has a part of it. */
-static void test_gpu_infer__long_steps(void **state)
-{
-	struct gpu_feed f = start(false);
-
-	(void)state;
-	unknown_prompt(&f, eager_of);
-	assert_string_equal(members(&f, 54.11), "r1:d");	/* long, but the two behind it are not */
-	assert_string_equal(members(&f, 72.11), "r1:d");
-	assert_string_equal(members(&f, 84.11), "r1:d r2:p");
-	assert_string_equal(members(&f, 94.11), "r1:d r2:p");
-	assert_string_equal(members(&f, 103.61), "r1:d r2:p");
-	assert_int_equal(f.v.requests[1].at_ns[P_PREFILL_START], at(80));
-	gpu_feed_free(&f);
-}
-
-/* Nor is it told that it waited where another's prompt ended in the long step before. Where that step is no longer than
- * decodes are, it had no part. */
-static void two_prompts(double ms, uint64_t want)
-{
-	struct gpu_feed f = start(false);
-
-	feed_begin(&f, 1, 5);
-	for (int k = 0; k < 14; k++) {
-		double t = 10 + 10 * k, end;
-
-		if (k == 8)
-			feed_begin(&f, 2, t - 3);
-		if (k == 8)
-			feed_begin(&f, 3, t - 2);
-		end = eager_of(&f, t, k == 8 ? ms : k == 9 ? 4 : 2);
-		feed_chunk(&f, 1, end + 0.2);
-		if (k >= 8)
-			feed_chunk(&f, 2, end + 0.25);
-		if (k >= 9)
-			feed_chunk(&f, 3, end + 0.3);
-	}
-	for (uint32_t r = 1; r <= 3; r++)
-		feed_end(&f, r, 160, 0, 0);
-	gpu_feed_done(&f);
-	assert_int_equal(f.v.requests[1].at_ns[P_PREFILL_START], at(90));
-	assert_int_equal(f.v.requests[2].at_ns[P_PREFILL_START], want);
-	gpu_feed_free(&f);
-}
-
-static void test_gpu_infer__behind_another_prompt(void **state)
-{
-	(void)state;
-	two_prompts(4, 0);
-	two_prompts(2, at(100));
-}
-
-/* It came while nobody looked: the first steps that are seen need not be the first that had a part of its prompt. */
-static void came_before(double t, uint64_t want)
-{
-	struct gpu_feed f = gpu_feed_new();
-
-	feed_engine(&f, PID, PID);
-	feed_process(&f, PID, 0);
-	feed_clock(&f, -1);
-	feed_begin(&f, 1, t);
-	for (int k = 0; k < 12; k++)
-		feed_chunk(&f, 1, eager_of(&f, 10 + 10 * k, k ? 2 : 4) + 0.2);
-	feed_end(&f, 1, 160, 0, 0);
-	gpu_feed_done(&f);
-	assert_int_equal(f.v.requests[0].at_ns[P_PREFILL_START], want);
-	gpu_feed_free(&f);
-}
-
-static void test_gpu_infer__came_unseen(void **state)
-{
-	(void)state;
-	came_before(-30, 0);
-	came_before(8, at(10));	/* nothing ran, and then its prompt */
-}
-
-/* Neither records nor waits: how long a step took is not known. */
-static double launched_of(struct gpu_feed *f, double t, double ms)
-{
-	for (int i = 0; i < 9; i++) {
-		struct tl_gpu_launch l = launch_of(f, t + 0.003 * i, TL_CALL_KERNEL, 0);
-
-		FEED(f, l);
-	}
-	return t + ms;
-}
-
-/* When its prompt began is not known, then: no wait in a queue, of nobody. */
-static void test_gpu_infer__no_queue_that_nobody_saw(void **state)
-{
-	struct gpu_feed f = gpu_feed_new();
-	struct gap ttft;
-	struct blame *b;
-
-	(void)state;
-	feed_engine(&f, PID, PID);
-	feed_process(&f, PID, 0);
-	unknown_prompt(&f, launched_of);
-	assert_int_equal(f.v.n_requests, 2);
-	assert_int_equal(f.v.requests[1].at_ns[P_PREFILL_START], 0);
-	assert_true(f.v.requests[1].at_ns[P_FIRST_TOKEN_ENGINE] > 0);
-	assert_int_equal(blame__new(&f.v, &b), 0);
-	assert_true(blame__ttft(b, 1, &ttft));
-	assert_true(ttft.n_parts > 1);
-	assert_int_equal(ttft.parts[0].mechanism, MECH_UNEXPLAINED);
-	for (size_t i = 0; i < ttft.n_parts; i++)
-		assert_int_not_equal(ttft.parts[i].mechanism, MECH_QUEUE);
-	blame__free(b);
-	gpu_feed_free(&f);
-}
-
 /* ---- memory ---- */
 
 static int run_all(struct gpu_feed *f)
@@ -710,8 +527,6 @@ int main(void)
 		cmocka_unit_test(test_gpu_infer__ahead),
 		cmocka_unit_test(test_gpu_infer__launches_only), cmocka_unit_test(test_gpu_infer__behind_window),
 		cmocka_unit_test(test_gpu_infer__two_windows), cmocka_unit_test(test_gpu_infer__not_streamed), cmocka_unit_test(test_gpu_infer__parts),
-		cmocka_unit_test(test_gpu_infer__behind_another_prompt), cmocka_unit_test(test_gpu_infer__came_unseen),
-		cmocka_unit_test(test_gpu_infer__long_steps), cmocka_unit_test(test_gpu_infer__no_queue_that_nobody_saw),
 		cmocka_unit_test(test_gpu_infer__not_replayed), cmocka_unit_test(test_gpu_infer__oom),
 	};
 
