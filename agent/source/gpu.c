@@ -394,6 +394,7 @@ int gpu__poll(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)
 {
 	uint64_t head = __atomic_load_n(&g->ring->head, __ATOMIC_ACQUIRE);
 	struct pollfd p = { g->pidfd, POLLIN, 0 };
+	struct gpu_counts c;
 	int n = 0, got = 1;
 
 	__atomic_store_n(&g->ring->heartbeat_ns, now_ns + g->ahead_ns, __ATOMIC_RELEASE);
@@ -408,7 +409,12 @@ int gpu__poll(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)
 	}
 	if (g->broken)
 		return -EPROTO;
-	return !n && poll(&p, 1, 0) > 0 ? -ESRCH : n;
+	if (n || poll(&p, 1, 0) <= 0)
+		return n;
+	c = gpu__counts(g);
+	if (c.records != g->told.records || c.launches != g->told.launches)	/* its last ones */
+		tell_health(g, now_ns, fn, ctx);
+	return -ESRCH;
 }
 
 bool gpu__is_behind(const struct gpu *g)

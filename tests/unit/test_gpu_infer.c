@@ -3,9 +3,6 @@
 #include "gpu_infer_feed.h"
 
 #include "model/summary.h"
-#include "sink/why.h"
-
-#include <stdlib.h>
 
 /* ---- decodes ---- */
 
@@ -39,40 +36,6 @@ static void test_gpu_infer__decodes(void **state)
 	/* a prompt is p?, so its share is no observation, although it was alone */
 	assert_true(f.v.gpu->shares[0].prefill_shared);
 	gpu_feed_free(&f);
-}
-
-/* It came before launches were looked for: that no step ran until then is not known. */
-static void test_gpu_infer__before_launches_were_seen(void **state)
-{
-	for (int early = 0; early < 2; early++) {
-		struct gpu_feed f = gpu_feed_new();
-		struct tl_gpu_health h = { .hdr = HDR(h, TL_GPU_HEALTH, TL_GPU_SIMULATED, PID, 0, at(early ? 60 : 4)),
-					   .since_ns = at(4), .level = TL_GPU_OFF, .to_level = TL_GPU_LAUNCHES };
-		struct text_opts to = { .width = 100 };
-		char *text = NULL;
-		size_t n;
-		FILE *out;
-
-		(void)state;
-		feed_engine(&f, PID, PID);
-		feed_process(&f, PID, 0);
-		feed_begin(&f, 1, 5);
-		FEED(&f, h);
-		feed_clock(&f, 70);
-		for (int k = 0; k < 6; k++) {
-			eager_of(&f, 100 + 10 * k, 2);
-			feed_chunk(&f, 1, 100 + 10 * k + 2.3);
-		}
-		feed_end(&f, 1, 155, 0, 0);
-		gpu_feed_done(&f);
-		assert_int_equal(f.v.n_steps, 6);
-		out = open_memstream(&text, &n);
-		assert_int_equal(why_request(&f.v, 0, &to, out), 0);
-		fclose(out);
-		assert_int_equal(!!strstr(text, "launches were not looked"), early);
-		free(text);
-		gpu_feed_free(&f);
-	}
 }
 
 /* Tokens that are written late, one behind the end of the next step, are of their own steps still. */
@@ -519,8 +482,7 @@ static void test_gpu_infer__oom(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gpu_infer__decodes), cmocka_unit_test(test_gpu_infer__before_launches_were_seen),
-		cmocka_unit_test(test_gpu_infer__late_writes),
+		cmocka_unit_test(test_gpu_infer__decodes), cmocka_unit_test(test_gpu_infer__late_writes),
 		cmocka_unit_test(test_gpu_infer__left_out), cmocka_unit_test(test_gpu_infer__stalled),
 		cmocka_unit_test(test_gpu_infer__kernels_unseen), cmocka_unit_test(test_gpu_infer__kernels_seen_again),
 		cmocka_unit_test(test_gpu_infer__hole), cmocka_unit_test(test_gpu_infer__stood_still),

@@ -399,6 +399,7 @@ static void test_gpu__sees_the_end(void **state)
 	int fd = memfd_create("ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	struct got got = { 0 };
 	pid_t child = fork();
+	struct tl_ring *ring;
 	struct gpu *g;
 
 	(void)state;
@@ -407,11 +408,17 @@ static void test_gpu__sees_the_end(void **state)
 		_exit(0);
 	}
 	assert_int_equal(gpu__serve(child, fd, &g), 0);
+	ring = mmap(NULL, DATA, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_true(ring != MAP_FAILED);
 	assert_int_equal(gpu__poll(g, 0, on_event, &got), 0);
+	ring->n_records = 7;	/* since the last health */
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
 	assert_int_equal(gpu__poll(g, 0, on_event, &got), -ESRCH);
+	assert_int_equal(got.n_healths, 1);
+	assert_int_equal(got.health.records, 7);
 	assert_int_equal(gpu__leave(g, on_event, &got), -ESRCH);
+	munmap(ring, DATA);
 }
 
 static void test_gpu__serve_refuses(void **state)

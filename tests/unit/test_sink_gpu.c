@@ -222,11 +222,44 @@ static void test_sink_gpu__padded(void **state)
 	gpu_feed_free(&f);
 }
 
+/* A request came before launches were looked for: that no step ran until then is not known. */
+static void test_sink_gpu__before_launches_were_seen(void **state)
+{
+	for (int early = 0; early < 2; early++) {
+		struct gpu_feed f = gpu_feed_new();
+		struct text_opts to = { .width = 100 };
+		char *text = NULL;
+		size_t n;
+		FILE *out;
+
+		(void)state;
+		feed_engine(&f, PID, PID);
+		feed_process(&f, PID, 0);
+		feed_begin(&f, 1, 5);
+		feed_health(&f, 4, early ? 60 : 4, TL_GPU_OFF, TL_GPU_LAUNCHES, 0, 0, TL_GPU_FINE);
+		feed_clock(&f, 70);
+		for (int k = 0; k < 6; k++) {
+			feed_eager(&f, 100 + 10 * k, 10);
+			feed_chunk(&f, 1, 100 + 10 * k + 1.5);
+		}
+		feed_end(&f, 1, 155, 0, 0);
+		gpu_feed_done(&f);
+		assert_int_equal(f.v.n_steps, 6);
+		out = open_memstream(&text, &n);
+		assert_int_equal(why_request(&f.v, 0, &to, out), 0);
+		fclose(out);
+		assert_int_equal(!!strstr(text, "launches were not looked"), early);
+		free(text);
+		gpu_feed_free(&f);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sink_gpu__json), cmocka_unit_test(test_sink_gpu__broken),
 		cmocka_unit_test(test_sink_gpu__text), cmocka_unit_test(test_sink_gpu__padded),
+		cmocka_unit_test(test_sink_gpu__before_launches_were_seen),
 		cmocka_unit_test(test_sink_gpu__none),
 	};
 
