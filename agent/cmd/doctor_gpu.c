@@ -104,15 +104,23 @@ int doctor_gpu(pid_t pid, bool allowed, struct check_list *gpu)
 {
 	uint32_t *pids = NULL;
 	int n = gpu_descendants(pid, &pids), err = 0;
+	size_t before = gpu->n;
+	bool known = true;	/* of all of them, what they map */
 
 	if (n < 0)
 		return n;
 	for (int i = -1; i < n && !err && gpu->n < 2 * MAX_SHOWN; i++) {
 		pid_t at = i < 0 ? pid : (pid_t)pids[i];
 
-		if (gpu_maps_cuda(at) > 0)
+		int maps = gpu_maps_cuda(at);
+
+		known &= maps >= 0;
+		if (maps > 0)
 			err = check_one(gpu, at, allowed);
 	}
 	free(pids);
+	if (!err && known && gpu->n == before)
+		return check_add(gpu, "launches", CHECK_INFO, "no libcuda in pid %d%s: nothing to record with --gpu", pid,
+				 n ? " or in what it has started" : "");
 	return err || !gpu->n || !allowed ? err : check_nvml(gpu);
 }
