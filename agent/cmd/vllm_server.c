@@ -102,8 +102,8 @@ static int check_scheduler(const struct vllm_server *s, struct check_list *list)
 	if (s->options.no_stats)
 		return check_add(
 			list, "scheduler", CHECK_WARN,
-			"--disable-log-stats; lost: queue, KV use, prefix hits, preemptions, "
-			"accepted drafts, when a request was queued");
+			"--disable-log-stats; lost: queue length, KV use, counts of preemptions, "
+			"accepted drafts, the engine's own queued time");
 	return check_add(list, "scheduler", CHECK_OK,
 			 "says queue, KV use, prefix hits and preemptions with each step");
 }

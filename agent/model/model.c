@@ -295,6 +295,8 @@ int model__finish(struct model *m)
 		err = join_rest(m);
 	if (!err)
 		err = step_infer_preemptions(m);
+	if (!err)
+		err = infer_parked(m);
 	if (err)
 		return err;
 	join_points(m);

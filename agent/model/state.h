@@ -117,6 +117,9 @@ void visit_counts(struct rec_sequence *q, const struct rec_visit *v);	/* adds to
 /* again.c: prompts computed anew behind a preemption that nobody told of */
 void infer_again(struct model *m);
 
+/* parked.c: places that sequences lost without a word. 0 or -ENOMEM */
+int infer_parked(struct model *m);
+
 /* losses.c: sequences that go on behind lost events are split there. 0 or -ENOMEM */
 int split_at_losses(struct model *m);
 

@@ -98,6 +98,7 @@ struct scheduler_summary {
 	struct level kv_ppm, running, waiting;
 	int64_t prefix_queries, prefix_hits;	/* tokens of prompts first scheduled; found in the cache */
 	int64_t preemptions;	/* said, or inferred from steps */
+	int64_t untold;		/* of these the engine had not said when the recording ended */
 	int64_t drafted, accepted;	/* speculative tokens */
 };
 /* Per engine of the model; the caller's, for free(). Returns 0 or -ENOMEM. */

@@ -68,9 +68,15 @@ static void add(int64_t *sum, int64_t n)
 static void add_preemptions(const struct model_view *v, struct scheduler_summary *s)
 {
 	for (size_t i = 0; i < v->n_seqs; i++)
-		for (size_t k = 0; k < v->seqs[i].n_preemptions; k++)
-			if (v->seqs[i].preemptions[k].at_ns >= v->t0_ns)
-				add(&s[v->seqs[i].engine].preemptions, 1);
+		for (size_t k = 0; k < v->seqs[i].n_preemptions; k++) {
+			const struct rec_preemption *p = &v->seqs[i].preemptions[k];
+			struct scheduler_summary *to = &s[v->seqs[i].engine];
+
+			if (p->at_ns < v->t0_ns)
+				continue;
+			add(&to->preemptions, 1);
+			to->untold += p->prov == PROV_INFERRED && !p->resumed_ns;
+		}
 }
 
 /* Steps at whose end something was said, engine after engine; end[i]: behind those of engine i. */

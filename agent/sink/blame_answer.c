@@ -266,6 +266,18 @@ static const char *option_text(const struct model_view *v, const char *llama, co
 	return buf;
 }
 
+/* vLLM mixes prompts and decodes in its steps as it is: where it leaves somebody out, prompts took all their tokens. */
+static void append_left_out_advice(struct sentence *to, const struct model_view *v)
+{
+	for (size_t i = 0; i < v->n_engines; i++)
+		if (v->engines[i].e.engine == TL_ENGINE_VLLM) {
+			append(to, "; more tokens in a step (vLLM --max-num-batched-tokens), or a limit on those of long prompts "
+				   "(--long-prefill-token-threshold) leaves fewer out");
+			return;
+		}
+	append(to, "; %s", mechanism_advice(MECH_LEFT_OUT));
+}
+
 /* What requests queued for, and how to have more of that. */
 static void append_queue_advice(struct sentence *to, const struct model_view *v, const struct blame_sum *s)
 {
@@ -314,6 +326,8 @@ static void append_advice(struct sentence *to, const struct model_view *v, const
 		append(to, "; most of these steps were not longer for prompts: smaller chunks of prefill would not change it");
 	else if (mechanism == MECH_QUEUE)
 		append_queue_advice(to, v, s);
+	else if (mechanism == MECH_LEFT_OUT)
+		append_left_out_advice(to, v);
 	else if (*mechanism_advice((enum mechanism)mechanism))
 		append(to, "; %s", mechanism_advice((enum mechanism)mechanism));
 }

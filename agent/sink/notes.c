@@ -388,8 +388,9 @@ static void note_schedulers(const struct model_view *v, const struct at_work *w,
 	for (uint32_t i = 0; i < v->n_engines; i++)
 		if (v->engines[i].e.engine == TL_ENGINE_VLLM && w[i].steps && !w[i].stats)
 			say(to,
-			    "pid %u says nothing of its scheduler (--disable-log-stats?): queue, KV "
-			    "use, prefix hits and preemptions are unknown",
+			    "pid %u says nothing of its scheduler (--disable-log-stats?): how many wait, how full the KV cache "
+			    "is, its own queued time and its count of preemptions are unknown; what is said of these is "
+			    "inferred from its steps",
 			    v->engines[i].e.hdr.tgid);
 	for (size_t i = 0; i < v->n_members; i++)
 		guesses += v->members[i].guess;
@@ -400,7 +401,7 @@ static void note_schedulers(const struct model_view *v, const struct at_work *w,
 		say(to, "%zu of %zu members of steps are inferred and not certain: \"p?\" in --json",
 		    guesses, v->n_members);
 	if (inferred)
-		say(to, "%zu preemption%s inferred from steps that compute again what was computed",
+		say(to, "%zu preemption%s inferred from steps: who computes again, or is in none of them",
 		    inferred, inferred == 1 ? " is" : "s are");
 }
 

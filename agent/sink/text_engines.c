@@ -155,7 +155,10 @@ static void write_scheduler(struct page *p, uint32_t pid, const struct scheduler
 	if (s->prefix_queries > 0)
 		item(&l, "%.1f %% of %" PRId64 " prompt tokens from the prefix cache",
 		     100.0 * (double)s->prefix_hits / (double)s->prefix_queries, s->prefix_queries);
-	if (s->preemptions >= 0)
+	if (s->preemptions >= 0 && s->untold)
+		item(&l, "%" PRId64 " preemption%s (%" PRId64 " not yet told)", s->preemptions, s->preemptions == 1 ? "" : "s",
+		     s->untold);
+	else if (s->preemptions >= 0)
 		item(&l, "%" PRId64 " preemption%s", s->preemptions, s->preemptions == 1 ? "" : "s");
 	if (s->drafted > 0)
 		item(&l, "%.1f %% of %" PRId64 " drafted tokens accepted",

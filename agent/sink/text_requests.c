@@ -31,9 +31,13 @@ enum { HINT_LEN = 30 };	/* the table has 29 columns for a hint */
 
 static void hint_preempted(const struct trace *t, uint64_t ns, char *buf, size_t size)
 {
+	const struct rec_sequence *q = t->q;
 	char ms[UNITS_LEN];
 
-	if (size > 2 * HINT_LEN)
+	if (!q->n_again && q->n_preemptions)
+		snprintf(buf, size, "preempted %s%s", units_ns(ms, ns),
+			 q->preemptions[q->n_preemptions - 1].resumed_ns ? "" : ", not back");
+	else if (size > 2 * HINT_LEN)
 		snprintf(buf, size, "preempted for %s, %u tokens computed again", units_ns(ms, ns),
 			 t->q->n_again);
 	else

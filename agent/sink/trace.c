@@ -304,6 +304,15 @@ static void add_others(struct trace *t, uint32_t after, uint32_t before, uint64_
 	}
 }
 
+/* Had it lost its place when the last thing of it was seen? */
+static bool ends_parked(const struct trace *t)
+{
+	const struct rec_sequence *q = t->q;
+	const struct rec_preemption *last = q->n_preemptions ? &q->preemptions[q->n_preemptions - 1] : NULL;
+
+	return last && !last->resumed_ns && t->r->state != REQ_COMPLETE && last->at_ns >= t->v->steps[q->visits[q->n_visits - 1].step].t0_ns;
+}
+
 static void add_own_steps(struct trace *t, int *err)
 {
 	const struct rec_sequence *q = t->q;
@@ -475,6 +484,8 @@ int trace__init(struct trace *t, const struct model_view *v, size_t request)
 		add_own_steps(t, &err);
 		if (request_is_streamed(t->r))
 			add(t, PART_DELIVERY, t->r->at_ns[P_LAST_TOKEN_WIRE], &err);
+		if (ends_parked(t))
+			add_wait(t, PART_PARKED, t->t1_ns, (uint32_t)v->n_steps, &err);
 	} else {
 		add_unjoined(t, &err);
 	}

@@ -260,7 +260,10 @@ void why_engine_says(struct page *p, const struct trace *t)
 	if (t->r->engine >= t->v->n_engines || t->v->engines[t->r->engine].e.engine != TL_ENGINE_VLLM)
 		return;
 	write_own_ttft(p, t);
-	if (parked)
+	if (parked && !again)
+		page__para(p, "  -", 4, "the engine's own metrics book the %s parked as decode: its queue time has 0 of it",
+			   units_ns(a, parked));
+	else if (parked)
 		page__para(p, "  -", 4, "the engine's own metrics book the %s parked and the %s of computing again as decode: its "
 			   "queue time has 0 of the %s", units_ns(a, parked), units_ns(b, again), units_ns(c, parked));
 }

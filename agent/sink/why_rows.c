@@ -251,6 +251,17 @@ static const char *fullness_text(const struct fullness *f, char *buf, size_t siz
 	return buf;
 }
 
+/* That it had lost its place then, did nobody say? */
+static bool is_inferred(const struct trace *t, const struct segment *s)
+{
+	const struct rec_preemption *last = NULL;
+
+	for (size_t i = 0; i < t->q->n_preemptions; i++)
+		if (t->q->preemptions[i].at_ns < s->t1_ns)
+			last = &t->q->preemptions[i];
+	return last && last->prov == PROV_INFERRED && !t->q->n_again;
+}
+
 static void wait_row(struct build *b, const struct segment *s)
 {
 	const struct trace *t = b->t;
@@ -268,8 +279,8 @@ static void wait_row(struct build *b, const struct segment *s)
 	crowd__text(&crowd, t->v, who, sizeof(who));
 	fullness_text(&fullness, full, sizeof(full));
 	if (s->part == PART_PARKED || s->part == PART_WAIT_QUEUE) {
-		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "%s%s; %u step%s ran: %s", part_names[s->part],
-		    full, s->n_steps, s->n_steps == 1 ? "" : "s", *who ? who : "members not seen");
+		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "%s%s%s; %u step%s ran: %s", part_names[s->part],
+		    s->part == PART_PARKED && is_inferred(t, s) ? " (inferred: it was in none of the steps)" : "", full, s->n_steps, s->n_steps == 1 ? "" : "s", *who ? who : "members not seen");
 		return;
 	}
 	if (s->part == PART_WAIT_SLOT)

@@ -71,6 +71,21 @@ static void test_answer__what_would_shorten_the_queue(void **state)
 	}
 }
 
+static void test_answer__who_is_left_out(void **state)
+{
+	struct fake *f = *state;
+	char text[2000];
+
+	fake_request(f, 0);
+	fake_part_by(fake_gap(0, 1, 20, 5), MECH_LEFT_OUT, 100, WHO_REQUEST, 0, "");
+	answer_of(f, text);
+	assert_has(text, "; look for an option that computes prefill and decode in one step (chunked prefill).");
+	f->engines[0].e.engine = TL_ENGINE_VLLM;	/* which does */
+	answer_of(f, text);
+	assert_has(text, "on 1 request; more tokens in a step (vLLM --max-num-batched-tokens), or a limit on those of long prompts "
+			 "(--long-prefill-token-threshold) leaves fewer out.");
+}
+
 /* Five have a fifth each: one of them is worst. Of six none has, and none stands out. */
 static void test_answer__spread_over_many(void **state)
 {
@@ -95,6 +110,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 		T(test_answer__what_would_shorten_the_queue), T(test_answer__spread_over_many),
+		T(test_answer__who_is_left_out),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

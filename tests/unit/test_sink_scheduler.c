@@ -180,6 +180,43 @@ static void test_trace__preempted_in_its_prompt(void **state)
 	trace__free(&t);
 }
 
+/* The recording ends before it comes back: to its end it is parked, and waits for no front end. */
+static void test_why__parked_at_the_end(void **state)
+{
+	struct fake *f = *state;
+	struct rec_request *r = fake_request(f, 0);
+	uint32_t q = fake_seq(f, r, 0), other = fake_seq(f, NULL, 1);
+	struct trace t;
+	char *text;
+
+	f->engines[0].e.engine = TL_ENGINE_VLLM;
+	for (int i = 0; i < 10; i++) {
+		fake_step(f, 10 * i, 10 * i + 10);
+		fake_member(f, other, 'd', 1);
+		if (i < 3)
+			fake_member(f, q, i ? 'd' : 'P', i ? 1 : 10);
+	}
+	fake_chunk(r, 31, TL_CHUNK_TEXT);
+	r->state = REQ_TRUNCATED;
+	r->how_ended = TL_END_CAPTURE;
+	t = trace_of(f, 0);
+	assert_int_equal(t.sum_ns[PART_OPEN], MS(69));
+	trace__free(&t);
+	fake_preempt(f, q, 30, 0, 12);
+	f->seqs[q].preemptions[0].prov = PROV_INFERRED;
+	t = trace_of(f, 0);
+	assert_int_equal(t.sum_ns[PART_OPEN], 0);
+	assert_int_equal(t.sum_ns[PART_PARKED], MS(69));
+	trace__free(&t);
+	text = one(f, 0, true);
+	assert_has(text, "  parked after preemption (inferred: it was in none of the steps); 7 steps ran: decode of ");
+	assert_has(text, "book the 69.0 ms parked as decode: its queue time has 0 of it");
+	free(text);
+	text = one(f, 0, false);
+	assert_has(text, "; preempted 69.0 ms, not back.\n");
+	free(text);
+}
+
 static void test_why__preemption_queue_and_front_end(void **state)
 {
 	char *text;
@@ -274,8 +311,9 @@ static void test_report__without_a_scheduler_says_nothing_of_one(void **state)
 	assert_lacks(text, "\nscheduler");
 	assert_lacks(text, "KV cache p50");
 	assert_lacks(text, "waiting   ");
-	assert_has(text, "pid 4242 says nothing of its scheduler (--disable-log-stats?): queue, KV use, "
-			 "prefix hits and preemptions are unknown");
+	assert_has(text, "pid 4242 says nothing of its scheduler (--disable-log-stats?): how many wait, how full "
+			 "the KV cache is, its own queued time and its count of preemptions are unknown; what is said of "
+			 "these is inferred from its steps");
 	free(text);
 	f->engines[0].e.engine = TL_ENGINE_LLAMA;	/* of which nobody expects it */
 	text = report(f, 1000);
@@ -307,7 +345,12 @@ static void test_report__says_what_is_inferred(void **state)
 	f->seqs[0].preemptions[0].prov = PROV_INFERRED;
 	text = report(f, 1000);
 	assert_has(text, "1 of 28 members of steps are inferred and not certain: \"p?\" in --json");
-	assert_has(text, "1 preemption is inferred from steps that compute again what was computed");
+	assert_has(text, "1 preemption is inferred from steps: who computes again, or is in none of them");
+	assert_has(text, "; 1 preemption\n");
+	free(text);
+	f->seqs[0].preemptions[0].resumed_ns = 0;
+	text = report(f, 1000);
+	assert_has(text, "; 1 preemption (1 not yet told)\n");
 	free(text);
 }
 
@@ -398,6 +441,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		TEST(test_trace__parts_of_a_preempted_request),
 		TEST(test_trace__preempted_in_its_prompt),
+		TEST(test_why__parked_at_the_end),
 		TEST(test_why__preemption_queue_and_front_end),
 		TEST(test_why__a_silent_scheduler_is_not_called_full),
 		TEST(test_request__preemption),
