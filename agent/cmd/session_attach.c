@@ -381,7 +381,7 @@ static void mark_wires(struct session *s, const struct discovery *d)
 	if (n < 0)
 		log_warn("out of memory: long messages of engines over TCP are cut");
 	else if (n)
-		log_info("%d TCP connections between engines and their front ends", n);
+		log_info("%d TCP connection%s between engines and their front ends", n, n == 1 ? "" : "s");
 }
 
 /* Finds out about a process that was asked for by its pid. Says what is wrong with it. */

@@ -114,8 +114,8 @@ static const char *end_reason(const struct rec_request *r, char *buf, size_t siz
 	case TL_END_CLIENT:
 		if (!r->n_chunks)
 			return "the client went away before the first token";
-		snprintf(buf, size, "the client went away after %zu chunks with tokens",
-			 r->n_chunks);
+		snprintf(buf, size, "the client went away after %zu chunk%s with tokens",
+			 r->n_chunks, r->n_chunks == 1 ? "" : "s");
 		return buf;
 	default:
 		return "";
@@ -201,14 +201,14 @@ static void note_losses(const struct model_view *v, const struct summary *s, con
 	}
 	if (s->n_gaps_lost)
 		say(to,
-		    "%zu gaps between tokens are left out, because events were lost inside them",
-		    s->n_gaps_lost);
+		    "%zu gap%s between tokens %s left out, because events were lost inside",
+		    s->n_gaps_lost, s->n_gaps_lost == 1 ? "" : "s", s->n_gaps_lost == 1 ? "is" : "are");
 	if (v->n_unknown)
 		say(to,
 		    "%" PRIu64
-		    " events of unknown kinds were skipped: the recording is from a newer "
+		    " event%s of unknown kinds skipped: the recording is from a newer "
 		    "version",
-		    v->n_unknown);
+		    v->n_unknown, v->n_unknown == 1 ? "" : "s");
 	if (v->n_numbers_twice)
 		say(to, "%" PRIu64 " requests have the number of an earlier one, so what is said of either may be the other's: the "
 		    "recording was put together or is damaged", v->n_numbers_twice);
@@ -216,8 +216,8 @@ static void note_losses(const struct model_view *v, const struct summary *s, con
 		say(to, "%" PRIu64 " time%s the clock of the recording goes back, by up to %s: it was put together or is damaged, and "
 		    "times across are wrong", v->n_times_back, v->n_times_back == 1 ? "" : "s", units_ns(back, v->most_back_ns));
 	if (v->n_requests_not_kept)
-		say(to, "%" PRIu64 " requests beyond the limit of %zu are counted only",
-		    v->n_requests_not_kept, v->n_requests);
+		say(to, "%" PRIu64 " request%s beyond the limit of %zu: counted only",
+		    v->n_requests_not_kept, v->n_requests_not_kept == 1 ? "" : "s", v->n_requests);
 	if (v->n_joins_not_tried)
 		say(to,
 		    "%" PRIu64
@@ -225,8 +225,8 @@ static void note_losses(const struct model_view *v, const struct summary *s, con
 		    "many of both: some may not have found each other",
 		    v->n_joins_not_tried);
 	if (v->n_steps_not_kept)
-		say(to, "%" PRIu64 " steps beyond the limit of %zu are counted only",
-		    v->n_steps_not_kept, v->n_steps);
+		say(to, "%" PRIu64 " step%s beyond the limit of %zu: counted only",
+		    v->n_steps_not_kept, v->n_steps_not_kept == 1 ? "" : "s", v->n_steps);
 }
 
 /* Which of a server's processes, and whether it chose to. */
@@ -364,15 +364,15 @@ static void note_requests(const struct model_view *v, const struct summary *s,
 		    n_requests(c->no_type, "asked", "asked").text);
 	if (c->uneven_chunks)
 		say(to,
-		    "%" PRIu64 " tokens left in %" PRIu64
-		    " chunks: gaps between chunks are not gaps "
+		    "%" PRIu64 " token%s left in %" PRIu64
+		    " chunk%s: gaps between chunks are not gaps "
 		    "between tokens",
-		    c->tokens, c->chunks);
+		    c->tokens, c->tokens == 1 ? "" : "s", c->chunks, c->chunks == 1 ? "" : "s");
 	if (s->n_multi_token_steps)
 		say(to,
-		    "%zu times a step gave a sequence several tokens at once: ITL counts one gap "
+		    "%zu time%s a step gave a sequence several tokens at once: ITL counts one gap "
 		    "per step, TPOT is per token",
-		    s->n_multi_token_steps);
+		    s->n_multi_token_steps, s->n_multi_token_steps == 1 ? "" : "s");
 	if (c->inferred_queue)
 		say(to,
 		    "queue of %s counted from req_last_byte, as submit was not seen: it includes "

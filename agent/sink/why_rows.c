@@ -319,13 +319,14 @@ static void stream_rows(struct build *b, const struct segment *s)
 		uint64_t t1 = chunk_ns(r, at_longest), t0 = t1 - longest;
 
 		if (t0 > from)
-			row(b, from, t0, STYLE_DECODE, "streaming %zu chunks", at_longest);
+			row(b, from, t0, STYLE_DECODE, "streaming %zu chunk%s", at_longest, at_longest == 1 ? "" : "s");
 		row(b, t0, t1, STYLE_BAD, "longest gap between chunks; cause not seen");
 		if (s->t1_ns > t1)
-			row(b, t1, s->t1_ns, STYLE_DECODE, "streaming %zu chunks", n - at_longest);
+			row(b, t1, s->t1_ns, STYLE_DECODE, "streaming %zu chunk%s", n - at_longest,
+			    n - at_longest == 1 ? "" : "s");
 		return;
 	}
-	row(b, from, s->t1_ns, STYLE_DECODE, "streaming %zu chunks with tokens", n);
+	row(b, from, s->t1_ns, STYLE_DECODE, "streaming %zu chunk%s with tokens", n, n == 1 ? "" : "s");
 }
 
 static void unexplained_row(struct build *b, const struct segment *s)
