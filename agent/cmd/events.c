@@ -29,7 +29,7 @@ static const struct argp_option options[] = {
 	{ "kind", 'k', "KIND,...", 0, "These kinds only: names as printed, or numbers", 0 },
 	{ "from", 'f', "MS", 0, "Not what came before this time since the capture began", 0 },
 	{ "to", 't', "MS", 0, "Not what came at this time or later", 0 },
-	{ "request", 'r', "N", 0, "Events of request number N only (key req)", 0 },
+	{ "request", 'r', "N", 0, "Events of request number N only: 17 or r17 (key req)", 0 },
 	{ 0 },
 };
 
@@ -95,7 +95,7 @@ static error_t parse_opt(int key, char *arg, struct argp_state *state)
 		o->to_ns = parse_ms(arg, state);
 		return 0;
 	case 'r':
-		if (str_parse_u64(arg, &o->req) || o->req == 0)
+		if (str_parse_u64(*arg == 'r' ? arg + 1 : arg, &o->req) || o->req == 0)
 			argp_error(state, "'%s' is no number of a request; they count from 1", arg);
 		return 0;
 	case ARGP_KEY_ARG:

@@ -302,7 +302,7 @@ static void count_request(const struct model_view *v, const struct rec_request *
 	c->lost_sync += r->how_ended == TL_END_LOST_SYNC || r->how_ended == TL_END_LIMIT;
 	c->aborted_early += r->state == REQ_ABORTED && !r->joined_late && !r->n_chunks &&
 			    request_is_streamed(r);
-	c->parallel += r->n > 1;
+	c->parallel += r->n > 1 && r->state != REQ_ERROR;
 	c->at_once += r->state == REQ_COMPLETE && !r->joined_late && r->n <= 1 && r->output.n > 1 &&
 		      r->n_chunks && r->at_ns[P_FIRST_TOKEN_WIRE] == r->at_ns[P_LAST_TOKEN_WIRE];
 	c->compressed += r->encoded && has_tokens && r->status < 400;

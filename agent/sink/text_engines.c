@@ -4,6 +4,7 @@
 #include "base/util.h"
 #include "engine/recognise.h"
 #include "model/at_work.h"
+#include "sink/notes.h"
 #include "sink/text_priv.h"
 
 #include <inttypes.h>
@@ -167,6 +168,52 @@ static void write_scheduler(struct page *p, uint32_t pid, const struct scheduler
 		page__para(p, "scheduler", LABEL, "pid %u: %s", pid, l.text);
 }
 
+bool text_has_slots(const struct model_view *v)
+{
+	for (size_t i = 0; i < v->n_engines; i++)
+		if (v->engines[i].e.engine != TL_ENGINE_VLLM)
+			return true;
+	return !v->n_engines;
+}
+
+/* What preemptions cost, and whom: their sum, and the sequence that was parked longest. */
+static void write_preemptions(struct page *p, const struct model_view *v)
+{
+	uint64_t lost = 0, parked_ns = 0, worst_ns = 0;
+	size_t n = 0, n_seqs = 0, n_parked = 0;
+	char text[UNITS_LEN], most[UNITS_LEN], still[48] = "", parked[100] = "", name[24];
+	uint32_t worst = 0;
+
+	for (uint32_t i = 0; i < v->n_seqs; i++) {
+		const struct rec_sequence *q = &v->seqs[i];
+		uint64_t ns = 0;
+
+		for (size_t k = 0; k < q->n_preemptions; k++) {
+			const struct rec_preemption *e = &q->preemptions[k];
+
+			lost += e->lost_tokens;
+			n_parked += e->resumed_ns < e->at_ns;
+			ns += e->resumed_ns > e->at_ns ? e->resumed_ns - e->at_ns : 0;
+		}
+		n += q->n_preemptions;
+		n_seqs += q->n_preemptions > 0;
+		parked_ns += ns;
+		if (q->n_preemptions && ns >= worst_ns) {
+			worst_ns = ns;
+			worst = i;
+		}
+	}
+	if (!n)
+		return;
+	if (n_parked)
+		snprintf(still, sizeof(still), "; %zu not scheduled again", n_parked);
+	if (parked_ns)
+		snprintf(parked, sizeof(parked), ", parked for %s in all, most %s for %s", units_ns(text, parked_ns),
+			 sequence_name(v, worst, name), units_ns(most, worst_ns));
+	page__para(p, "preempted", LABEL, "%zu time%s, %zu sequence%s: %" PRIu64 " tokens lost%s%s", n, n == 1 ? "" : "s",
+		   n_seqs, n_seqs == 1 ? "" : "s", lost, parked, still);
+}
+
 int text_scheduler(struct page *p, const struct model_view *v, const struct summary *s)
 {
 	double kv[ARRAY_SIZE(s->bins)], waiting[ARRAY_SIZE(s->bins)];
@@ -179,6 +226,7 @@ int text_scheduler(struct page *p, const struct model_view *v, const struct summ
 	for (size_t i = 0; i < v->n_engines; i++)
 		write_scheduler(p, v->engines[i].e.hdr.tgid, &sched[i]);
 	free(sched);
+	write_preemptions(p, v);
 	for (size_t i = 0; i < s->n_bins; i++) {
 		kv[i] = s->bins[i].kv_pct;
 		waiting[i] = s->bins[i].waiting;

@@ -34,6 +34,9 @@ int text_scheduler(struct page *p, const struct model_view *v, const struct summ
 /* What GPUs did: how that was seen, devices, holes, kernels. Returns 0 or -ENOMEM. */
 int text_gpu(struct page *p, const struct model_view *v);
 
+/* Is a slot anything to its users? vLLM has none: there it is the number of a sequence. */
+bool text_has_slots(const struct model_view *v);
+
 /* The tables of single requests. Return 0 or -ENOMEM. */
 int text_slowest(struct page *p, const struct model_view *v);
 void text_failures(struct page *p, const struct model_view *v);

@@ -19,6 +19,8 @@ static void write_head(struct page *p, const struct model_view *v, const struct 
 {
 	char reason[160], hint[240], total[UNITS_LEN], began[WALL_LEN];
 	const char *method = method_name(r->method);
+	/* the body of an error has none: that it is one is ours to say */
+	const char *finish = r->finish == TL_FINISH_ERROR ? NULL : finish_name(r->finish);
 
 	request_reason(r, reason, sizeof(reason));
 	page__style(p, STYLE_BOLD);
@@ -36,8 +38,7 @@ static void write_head(struct page *p, const struct model_view *v, const struct 
 				 : "not streamed");
 	if (r->status)
 		page__para(p, "response", WIDE_LABEL, "HTTP %u%s%s, %" PRIu64 " bytes", r->status,
-			   finish_name(r->finish) ? ", finish reason " : "",
-			   finish_name(r->finish) ? finish_name(r->finish) : "", r->bytes_out);
+			   finish ? ", finish reason " : "", finish ? finish : "", r->bytes_out);
 	else
 		page__para(p, "response", WIDE_LABEL, "no response head was seen");
 	if (r->id[0] || r->x_request_id[0] || r->traceparent[0])
@@ -89,7 +90,7 @@ static void write_preemptions(struct page *p, const struct rec_request *r,
 		if (e->resumed_ns >= e->at_ns)
 			snprintf(parked, sizeof(parked), "parked for %s",
 				 units_ns(ms, e->resumed_ns - e->at_ns));
-		page__para(p, i ? "" : "preempted", WIDE_LABEL, "at %.3f ms, %s, %u tokens lost (%s)",
+		page__para(p, i ? "" : "preempted", WIDE_LABEL, "%.3f ms after it began, %s, %u tokens lost (%s)",
 			   (double)(int64_t)(e->at_ns - origin) / 1e6, parked, e->lost_tokens,
 			   provenance_names[e->prov]);
 	}
@@ -101,15 +102,17 @@ static void write_joins(struct page *p, const struct model_view *v, const struct
 {
 	for (size_t i = 0; i < r->n_seqs; i++) {
 		const struct rec_sequence *q = &v->seqs[r->seqs[i]];
-		char rivals[64] = "";
+		char rivals[64] = "", slot[32] = "";
 
 		if (q->rivals)
 			snprintf(rivals, sizeof(rivals), ", %u other pairing%s fitted too",
 				 q->rivals, q->rivals == 1 ? "" : "s");
+		if (text_has_slots(v))
+			snprintf(slot, sizeof(slot), " on slot %u", q->slot);
 		page__para(p, i ? "" : "joined", WIDE_LABEL,
-			   "to sequence %u on slot %u by %s, confidence "
+			   "to sequence %u%s by %s, confidence "
 			   "%u %%%s; %u tokens in prefill, %u in decode, %zu steps",
-			   q->id, q->slot, join_method_names[q->join], q->confidence_pct, rivals,
+			   q->id, slot, join_method_names[q->join], q->confidence_pct, rivals,
 			   q->n_prefill, q->n_decode, q->n_visits);
 		write_preemptions(p, r, q);
 	}
@@ -245,7 +248,7 @@ static void write_delivery(struct page *p, const struct trace *t, uint64_t *ns)
 			   cell_ms(b, (int64_t)pct_u64(ns, n, 990)),
 			   cell_ms(c, (int64_t)pct_u64(ns, n, 1000)),
 			   exact ? "" : " (chunks hold several: at least this)");
-	else
+	else if (t->r->n_chunks && t->r->n <= 1)
 		page__para(p, "delivery", WIDE_LABEL, "outputs and chunks could not be matched");
 }
 

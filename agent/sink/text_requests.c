@@ -29,19 +29,35 @@ static uint64_t shared_excess(const struct trace *t)
 
 enum { HINT_LEN = 30 };	/* the table has 29 columns for a hint */
 
-static void hint_preempted(const struct trace *t, uint64_t ns, char *buf, size_t size)
+/* As the engine says it, where it does: what is around it in time belongs to steps. */
+static uint64_t parked_for(const struct trace *t)
+{
+	uint64_t ns = 0;
+
+	for (size_t i = 0; i < t->q->n_preemptions; i++) {
+		const struct rec_preemption *e = &t->q->preemptions[i];
+
+		if (!e->resumed_ns)
+			return t->sum_ns[PART_PARKED];
+		ns += e->resumed_ns > e->at_ns ? e->resumed_ns - e->at_ns : 0;
+	}
+	return ns ? ns : t->sum_ns[PART_PARKED];
+}
+
+static void hint_preempted(const struct trace *t, char *buf, size_t size)
 {
 	const struct rec_sequence *q = t->q;
-	char ms[UNITS_LEN];
+	char parked[UNITS_LEN], again[UNITS_LEN];
 
+	units_ns(parked, parked_for(t));
 	if (!q->n_again && q->n_preemptions)
-		snprintf(buf, size, "preempted %s%s", units_ns(ms, ns),
+		snprintf(buf, size, "preempted %s%s", parked,
 			 q->preemptions[q->n_preemptions - 1].resumed_ns ? "" : ", not back");
 	else if (size > 2 * HINT_LEN)
-		snprintf(buf, size, "preempted for %s, %u tokens computed again", units_ns(ms, ns),
-			 t->q->n_again);
+		snprintf(buf, size, "preempted: parked for %s, then %s for %u tokens computed again", parked,
+			 units_ns(again, t->sum_ns[PART_RECOMPUTE]), q->n_again);
 	else
-		snprintf(buf, size, "preempted %s, +%u tok", units_ns(ms, ns), t->q->n_again);
+		snprintf(buf, size, "parked %s, +%u tok", parked, q->n_again);
 }
 
 const char *text_hint(const struct trace *t, char *buf, size_t size)
@@ -53,9 +69,9 @@ const char *text_hint(const struct trace *t, char *buf, size_t size)
 	char ms[UNITS_LEN];
 
 	if (!t->q)
-		snprintf(buf, size, "not joined to engine steps");
+		snprintf(buf, size, t->r->n_seqs ? "no step took it" : "not joined to engine steps");
 	else if (preempted > t->sum_ns[part] && preempted > excess && 10 * preempted > total)
-		hint_preempted(t, preempted, buf, size);
+		hint_preempted(t, buf, size);
 	else if (excess > t->sum_ns[part] && 10 * excess > total)
 		who__stretched(t, excess, buf, size);
 	else if (10 * t->sum_ns[part] < total)
@@ -111,6 +127,7 @@ static uint32_t pid_of(const struct model_view *v, const struct rec_request *r)
 struct table {
 	bool pid, state, prefill, slot, hint;	/* hint: in the row, not below it */
 	bool name;	/* X-Request-Id: of some requests at least */
+	bool no_slots;	/* there is nothing to show */
 };
 
 static struct table table_for(const struct page *p, const struct model_view *v)
@@ -127,8 +144,9 @@ static struct table table_for(const struct page *p, const struct model_view *v)
 	room -= t.name ? NAME_COLUMNS + 1 : 0;
 	t.state = room >= 10;
 	t.prefill = room >= 18;
-	t.slot = room >= 23;
-	t.hint = room >= 23 + 2 + HINT_LEN - 1;
+	t.no_slots = !text_has_slots(v);
+	t.slot = room >= 23 && !t.no_slots;
+	t.hint = room >= (t.no_slots ? 18 : 23) + 2 + HINT_LEN - 1;
 	return t;
 }
 
@@ -142,9 +160,10 @@ static void write_table_head(struct page *p, const struct table *t)
 
 static void write_left_out(struct page *p, const struct table *t)
 {
-	if (!t->slot)
-		page__para(p, "", 0, "Columns left out: %s%sslot (%s).", t->state ? "" : "state, ",
-			   t->prefill ? "" : "prefill, ", WIDER);
+	if (t->slot || (t->no_slots && t->prefill))
+		return;
+	page__para(p, "", 0, "Columns left out: %s%s%s%s (%s).", t->state ? "" : "state, ",
+		   t->prefill ? "" : "prefill", t->prefill || t->no_slots ? "" : ", ", t->no_slots ? "" : "slot", WIDER);
 }
 
 static int write_pick(struct page *p, const struct model_view *v, const struct table *table,

@@ -17,7 +17,7 @@ static const char *const brief_names[N_PARTS] = {
 	[PART_OTHER_STEPS] = "steps of others",
 	[PART_DELIVERY] = "delivery",
 	[PART_END] = "end of response",
-	[PART_OPEN] = "still under way at the end",
+	[PART_OPEN] = "under way at the end",
 	[PART_UNEXPLAINED] = "unexplained",
 };
 
@@ -193,7 +193,10 @@ const char *who__brief(const struct trace *t, enum part part, char *buf, size_t 
 		if (2 * w.prefill_ns > t->sum_ns[part])
 			who = chief(&w.prefill);
 	}
-	if (who != UINT32_MAX)
+	if (who != UINT32_MAX && crowd->n + crowd->n_more > 1 && !(crowd->own && t->v->seqs[who].req == crowd->own))
+		snprintf(buf, size, "%s %s, %zu more: %s", part == PART_PREFILL ? "with" : "behind",
+			 crowd__name(crowd, t->v, who, name), crowd->n - 1 + crowd->n_more, ms);
+	else if (who != UINT32_MAX)
 		snprintf(buf, size, "%s %s: %s", part == PART_PREFILL ? "with" : "behind",
 			 prefill_of(crowd, t->v, who, name), ms);
 	else if (part == PART_PREFILL)

@@ -261,16 +261,23 @@ static void test_request__preemption(void **state)
 	fake_preempt(f, 0, 220, 0, 44);
 	f->seqs[0].preemptions[1].prov = PROV_INFERRED;
 	text = one(f, 0, false);
-	assert_has(text, "r1: complete after 213 ms; preempted for 120 ms, 41 tokens computed again.\n");
-	assert_has(text, "preempted   at 80.500 ms, parked for 99.8 ms, 41 tokens lost (reported)\n");
-	assert_has(text, "            at 210.000 ms, not scheduled again, 44 tokens lost (inferred)\n");
+	assert_has(text, "r1: complete after 213 ms; preempted: parked for 100 ms, then 20.0 ms for 41 tokens computed again.\n");
+	assert_has(text, "preempted   80.500 ms after it began, parked for 99.8 ms, 41 tokens lost (reported)\n");
+	assert_has(text, "            210.000 ms after it began, not scheduled again, 44 tokens lost (inferred)\n");
 	assert_has(text, "            41 tokens were computed again\n");
 	assert_has(text, "front end                      4.000\n");
 	assert_has(text, "delivery    4 outputs: p50 3.00 ms, p99 5.00 ms, max 5.00 ms\n");
 	free(text);
 	text = one(f, 1, false);
 	assert_lacks(text, "preempted");
+	assert_lacks(text, "could not be matched");	/* there is no chunk */
+	free(text);
+	fake_chunk(&f->reqs[1], 0.5, TL_CHUNK_TEXT);
+	f->reqs[1].finish = TL_FINISH_ERROR;
+	text = one(f, 1, false);
 	assert_has(text, "delivery    outputs and chunks could not be matched\n");
+	assert_lacks(text, "finish reason");	/* nobody sent one */
+	assert_lacks(text, " on slot ");	/* vLLM has none */
 	free(text);
 }
 
@@ -293,7 +300,9 @@ static void test_report__scheduler(void **state)
 	assert_has(text, "waiting   sequences, means over time; full height is 1.0\n          [#");
 	assert_has(text, "front end           1    4.00    4.00       -    4.00  observed\n");
 	assert_has(text, "delivery            4    3.00    5.00       -    5.00  observed, per output\n");
-	assert_has(text, "preempted 120 ms, +41 tok\n");
+	assert_has(text, "parked 99.8 ms, +41 tok\n");
+	assert_lacks(text, " slot ");
+	assert_has(text, "preempted 1 time, 1 sequence: 41 tokens lost, parked for 99.8 ms in all, most r1 for 99.8 ms\n");
 	assert_has(text, "front end = submit - req_last_byte");
 	free(text);
 }

@@ -112,6 +112,7 @@ static void test_report__says_what_it_did_not_see(void **state)
 	r->state = REQ_ERROR;
 	r->status = 400;
 	r->how_ended = TL_END_COMPLETE;
+	r->n = 2;	/* and got none */
 	r = fake_request(f, 50);
 	r->state = REQ_ABORTED;
 	r->how_ended = TL_END_CLIENT;
@@ -126,6 +127,7 @@ static void test_report__says_what_it_did_not_see(void **state)
 	assert_has(text, "10 LOST (99.0 % seen)");
 	assert_has(text, "between 60.0 and 70.0 ms: figures of that time are incomplete");
 	assert_has(text, "error     r4: HTTP 400, /v1/chat/completions\n");
+	assert_null(strstr(text, "several answers"));
 	assert_has(text, "aborted   r5 r6: the client went away before the first token");
 	assert_has(text, "cost      not known");
 	free(text);
@@ -392,6 +394,15 @@ static void test_report__names_who_filled_a_prefill(void **state)
 	assert_has(text, "  prefill of 462 tok: 1.06 s\n");
 	assert_has(text, "  with r1's prefill: 1.06 s\n");
 	free(text);
+	/* nor is it called one request's where it was several */
+	q[0] = fake_seq(f, fake_request(f, 1), 2);
+	fake_member(f, q[0], 'P', 40);
+	text = report(f);
+	assert_has(text, "  with r1, 1 more: 1.06 s\n");
+	free(text);
+	f->v.n_members--;
+	f->steps[0].n_members--;
+	free(f->reqs[--f->v.n_requests].seqs);
 	f->reqs[0].state = REQ_ERROR; /* so that r2 is the worst */
 	text = report(f);
 	assert_has(text, " s prefill of 50 tokens in 1 step that was mostly prefill of r1 (462 tok)");
