@@ -139,9 +139,48 @@ static void test_gpu_prompts__no_queue_that_nobody_saw(void **state)
 	gpu_feed_free(&f);
 }
 
+/* What a step takes: 2 ms, 0.01 for each that decodes, 0.01 for a token of a prompt. */
+static double cost(int n_decode, int n_prompt)
+{
+	return 2 + 0.01 * n_decode + 0.01 * n_prompt;
+}
+
+/* Who came when a step was planned had the part that is left of it, though the first token of one who came later, before
+ * the launch, is nearer. */
+static void test_gpu_prompts__who_came_too_late(void **state)
+{
+	static const int lengths[] = { 40, 80, 20, 100, 60, 30 };
+	struct gpu_feed f = start(false);
+	double t = 0, end = 0;
+
+	(void)state;
+	for (uint32_t i = 0; i < ARRAY_SIZE(lengths); i++, t += 50) {	/* what tokens take is learnt from these */
+		feed_begin(&f, i + 1, t + 9);
+		feed_chunk(&f, i + 1, eager_of(&f, t + 10, cost(0, lengths[i])) + 0.2);
+		for (int k = 1; k < 4; k++) {
+			end = eager_of(&f, t + 10 + 10 * k, cost(1, 0));
+			feed_chunk(&f, i + 1, end + 0.2);
+		}
+		feed_end(&f, i + 1, t + 45, lengths[i], 4);
+	}
+	feed_begin(&f, 7, end - 1);	/* the step before runs until `end`, then the next one is planned */
+	feed_begin(&f, 8, t + 9);
+	end = eager_of(&f, t + 10, cost(0, 250));
+	assert_true(end < t + 20);
+	feed_chunk(&f, 8, eager_of(&f, t + 20, cost(0, 550)) + 0.2);
+	feed_chunk(&f, 7, eager_of(&f, t + 30, cost(0, 200)) + 0.2);
+	feed_end(&f, 8, t + 45, 400, 1);
+	feed_end(&f, 7, t + 45, 600, 1);
+	eager_of(&f, t + 50, cost(0, 0));
+	gpu_feed_done(&f);
+	assert_string_equal(members(&f, end), "r7:p");
+	gpu_feed_free(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_gpu_prompts__who_came_too_late),
 		cmocka_unit_test(test_gpu_prompts__long_steps),
 		cmocka_unit_test(test_gpu_prompts__behind_another_prompt),
 		cmocka_unit_test(test_gpu_prompts__came_unseen),
