@@ -105,10 +105,12 @@ static int write_answer(struct page *p, const struct trace *t, struct blame *b)
 	char total[UNITS_LEN], ms[UNITS_LEN], reason[160], began[WALL_LEN], client[320];
 	const struct rec_request *r = t->r;
 	bool whole = !r->joined_late && r->at_ns[P_DONE];
+	char late[120];
 	int err = why_client(t, b, client, sizeof(client));
 
 	if (err)
 		return err;
+	why_first_token(t, b, late, sizeof(late));
 	request_reason(r, reason, sizeof(reason));
 	name_parts(&s, t);
 	if (s.small_ns)
@@ -116,9 +118,9 @@ static int write_answer(struct page *p, const struct trace *t, struct blame *b)
 	page__style(p, STYLE_BOLD);
 	if (!s.at)
 		append(&s, ", nothing is known of what it did");
-	page__para(p, "", 0, "r%u%s%s%s: %s %s%s%s;%s; %s%s.", r->req, *reason ? " (" : "", reason,
+	page__para(p, "", 0, "r%u%s%s%s: %s %s%s%s;%s%s; %s%s.", r->req, *reason ? " (" : "", reason,
 		   *reason ? ")" : "", whole ? "e2e" : "seen for", units_ns(total, s.total_ns),
-		   *client ? " at the server's socket" : "", client, s.text + 1, not_explained(t) ? "unexplained " : "nothing unexplained",
+		   *client ? " at the server's socket" : "", client, s.text + 1, late, not_explained(t) ? "unexplained " : "nothing unexplained",
 		   not_explained(t) ? units_ns(ms, not_explained(t)) : "");
 	page__style(p, STYLE_PLAIN);
 	wall_text(t->v, t->t0_ns, began);

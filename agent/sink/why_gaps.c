@@ -113,7 +113,7 @@ static int keep_held_up(void *ctx, const struct gap *g)
 {
 	const struct behind *k = ctx;
 	struct why_row *rows = k->w->rows.v, *at;
-	char ms[UNITS_LEN];
+	char ms[UNITS_LEN], token[24] = "its first token";
 	int by;
 	uint64_t ns = held_up(g, &by), until = g->t1_ns < k->t->t1_ns ? g->t1_ns : k->t->t1_ns;
 	size_t least = 0;
@@ -133,7 +133,9 @@ static int keep_held_up(void *ctx, const struct gap *g)
 		return -ENOMEM;
 	*at = (struct why_row){ .t0_ns = until - ns, .t1_ns = until,
 				.style = by == MECH_UNEXPLAINED ? STYLE_BAD : STYLE_OTHER };
-	snprintf(at->text, sizeof(at->text), "token %u, %s late between its step and the %s: %s", g->token,
+	if (g->token)
+		snprintf(token, sizeof(token), "token %u", g->token);
+	snprintf(at->text, sizeof(at->text), "%s, %s late between its step and the %s: %s", token,
 		 units_ns(ms, ns), g->side == GAP_CLIENT ? "client" : "write", mechanism_labels[by]);
 	return 0;
 }
@@ -142,8 +144,29 @@ int why_rows__behind(struct why_rows *w, const struct trace *t, struct blame *b)
 {
 	struct behind k = { w, t };
 
+	struct gap first;
+	int err = 0;
+
 	memset(w, 0, sizeof(*w));
-	return blame__gaps(b, request_index(t), keep_held_up, &k);
+	if (blame__ttft(b, request_index(t), &first))
+		err = keep_held_up(&k, &first);
+	return err ? err : blame__gaps(b, request_index(t), keep_held_up, &k);
+}
+
+void why_first_token(const struct trace *t, struct blame *b, char *buf, size_t size)
+{
+	struct gap g;
+	char ms[UNITS_LEN];
+	uint64_t ns;
+	int by;
+
+	buf[0] = '\0';
+	if (!blame__ttft(b, request_index(t), &g) || !g.seq)
+		return;
+	ns = held_up(&g, &by);
+	if (ns >= WORTH_NS && 10 * ns >= g.t1_ns - g.t0_ns)
+		snprintf(buf, size, "; its first token left %s late behind its step: %s", units_ns(ms, ns),
+			 mechanism_labels[by]);
 }
 
 /* ---- at the client ---- */

@@ -31,6 +31,8 @@ int why_gaps(struct page *p, const struct trace *t, struct blame *b);
 /* "; at its client it took 5.62 s, ..." where somebody says when its tokens came there, and that is later than they
  * were written; "" else. Returns 0 or -ENOMEM. */
 int why_client(const struct trace *t, struct blame *b, char *buf, size_t size);
+/* "; its first token left 518 ms late behind its step: wait for a CPU"; "" if that is not much of its TTFT. */
+void why_first_token(const struct trace *t, struct blame *b, char *buf, size_t size);
 void why_ttft(struct page *p, const struct trace *t, struct blame *b);	/* its parts */
 void why_open(struct page *p, const struct trace *t, struct blame *b);	/* what it waits for at the end */
 int why_how(struct page *p, const struct trace *t, struct blame *b);	/* 0 or -ENOMEM */

@@ -622,6 +622,7 @@ static void test_why__shows_what_waited_between_step_and_write(void **state)
 	three_jobs(f);
 	text = why(f, 0);
 	assert_null(strstr(text, "Beside these rows"));
+	assert_null(strstr(text, "its first token left"));
 	free(text);
 	r = &f->reqs[0];
 	for (size_t i = 40; i < 50; i++)
@@ -630,6 +631,10 @@ static void test_why__shows_what_waited_between_step_and_write(void **state)
 	assert_has(text, "Beside these rows, tokens that had been made:\n");
 	assert_has(text, " late between its step and the write: unexplained\n");
 	assert_null(strstr(strstr(text, "between its step and the write") + 1, " late between its step"));	/* once */
+	free(text);
+	r->at_ns[P_FIRST_TOKEN_WIRE] = chunk_ns(r, 0) + 200000000;
+	text = why(f, 0);
+	assert_has(text, "; its first token left 20");
 	free(text);
 }
 
