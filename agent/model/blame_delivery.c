@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 enum { MAX_SAMPLES = 1 << 19, MIN_OF_ANSWER = 8, MIN_PAIRS = 8,
+       MIN_WAITING = 4,	/* outputs: fewer are no backlog */
        MIN_SERVED = 8,	/* answers at once: then their turns matter */
        TINY_NS = 20000, LATE_NS = 1000000 };
 
@@ -183,6 +184,21 @@ static bool one_by_one(const struct step_writes *w, uint64_t ns)
 	return w->last_us >= w->first_us && 2000ull * (w->last_us - w->first_us) >= ns;
 }
 
+static uint64_t spread_us(const struct step_writes *w)
+{
+	return w->last_us > w->first_us ? w->last_us - w->first_us : 0;
+}
+
+/* Were the writes of a step next to it spread as well? Of one stall those of one step are: it came amid them. */
+static bool is_sustained(const struct blame *b, uint32_t step)
+{
+	size_t place = b->ix.facts[step].place, engine = b->v.steps[step].engine;
+	uint64_t us = spread_us(&b->writes[step]);
+
+	return (place > b->ix.first[engine] && 4 * spread_us(&b->writes[b->ix.order[place - 1]]) >= us) ||
+	       (place + 1 < b->ix.first[engine + 1] && 4 * spread_us(&b->writes[b->ix.order[place + 1]]) >= us);
+}
+
 /* Until when others' answers were served, one after the other, that had been there before; 0: not. */
 static uint64_t served_until(const struct blame *b, const struct answer *a, const struct output *to)
 {
@@ -192,6 +208,8 @@ static uint64_t served_until(const struct blame *b, const struct answer *a, cons
 	uint64_t last;
 
 	if (b->v.steps[step].n_members < MIN_SERVED)
+		return 0;
+	if (!is_sustained(b, step))
 		return 0;
 	if (one_by_one(&b->writes[step], late_ns(to)))
 		return to->written_ns;
@@ -203,10 +221,54 @@ static uint64_t served_until(const struct blame *b, const struct answer *a, cons
 	return one_by_one(w, less(last, to->made_ns)) ? last : 0;
 }
 
+static uint64_t gap_before(const struct output *o)
+{
+	return less(o->written_ns, o[-1].written_ns);
+}
+
+/* Are outputs written slowly one after the other, with several that wait behind them? One stall has all of them written at
+ * once behind it, and then the next gaps are short. */
+static bool is_slow_pace(const struct blame *b, const struct answer *a, const struct output *to)
+{
+	size_t i = (size_t)(to - b->outputs), waiting = 1;
+	uint64_t ns;
+
+	if (to < b->outputs || i >= a->n || !i)
+		return false;
+	ns = gap_before(to);
+	for (size_t k = i; k-- && b->outputs[k].written_ns > to->made_ns;)
+		waiting++;
+	for (size_t k = i + 1; k < a->n && b->outputs[k].made_ns < to->written_ns; k++)
+		waiting++;
+	if (i + 1 < a->n)
+		return waiting >= MIN_WAITING && 2 * gap_before(to + 1) >= ns;
+	return waiting >= MIN_WAITING && i > 1 && 2 * gap_before(to - 1) >= ns;
+}
+
+/* Were those of others, of its step and of the one before, written one after the other meanwhile? */
+static bool others_were_served(const struct blame *b, const struct answer *a, const struct output *to, uint64_t t0_ns,
+			       uint64_t t1_ns)
+{
+	uint32_t step = b->v.seqs[a->seq - 1].visits[to->visit].step, before;
+	size_t place = b->ix.facts[step].place;
+	uint64_t first, last, ns = 0;
+
+	if (b->writes[step].last_us >= b->writes[step].first_us) {
+		first = b->v.steps[step].t1_ns + 1000ull * b->writes[step].first_us;
+		ns += less(t1_ns, most(first, t0_ns));
+	}
+	if (place > b->ix.first[b->v.steps[step].engine]) {
+		before = b->ix.order[place - 1];
+		last = b->v.steps[before].t1_ns + 1000ull * b->writes[before].last_us;
+		ns += less(least(last, t1_ns), t0_ns);
+	}
+	return 2 * ns >= t1_ns - t0_ns && is_sustained(b, step);
+}
+
 /* What is left without evidence: most of the answer comes many outputs at once, so something holds it
  * inside the server; or others were served first; or nobody knows. */
-static void cut_late(struct blame *b, struct gap *g, const struct answer *a,
-		     const struct output *to, uint64_t left_ns, bool backlog)
+static void cut_late(struct blame *b, struct gap *g, const struct answer *a, const struct output *to, uint64_t left_ns,
+		     uint64_t t0_ns, uint64_t t1_ns, bool backlog)
 {
 	uint64_t until, ns = 0;
 
@@ -215,7 +277,8 @@ static void cut_late(struct blame *b, struct gap *g, const struct answer *a,
 		return;
 	}
 	if (backlog) {
-		ns = left_ns;
+		if (is_slow_pace(b, a, to) || others_were_served(b, a, to, t0_ns, t1_ns))
+			ns = left_ns;
 	} else {
 		until = served_until(b, a, to);
 		ns = least(left_ns, less(until, to->made_ns));
@@ -298,7 +361,7 @@ void cut_delivery(struct blame *b, struct gap *g, const struct answer *a, const 
 		gap_add_clues(g, &l, &left);
 	}
 	if (a->delivery.n && left > err_ns) {
-		cut_late(b, g, a, to, left, backlog);
+		cut_late(b, g, a, to, left, t0_ns, t1_ns, backlog);
 		left = 0;
 	}
 	gap_add(g, MECH_OWN_DELIVERY, PROV_OBSERVED, own_ns + left, NULL, NULL);

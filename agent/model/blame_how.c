@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_RANKS = 64, MIN_PENDING = 2, TINY_NS = 20000 };
+enum { MAX_RANKS = 64, MIN_PENDING = 4, TINY_NS = 20000 };
 /* Less is not worth a line: of what is above baseline, and at all. */
 enum { WORTH_PCT = 1, WORTH_NS = 5000000 };
 

@@ -126,6 +126,27 @@ static void test_blame__served_one_after_the_other(void **state)
 	}
 }
 
+/* Two stalls, one behind the other: an output waits behind the one before it, and then all are out. No pace is too slow. */
+static void test_blame__two_stalls_are_no_saturation(void **state)
+{
+	struct told *t = *state;
+	struct fake *f = t->f;
+	double at = run(f, begin(f, 1), 40, 20, 1);	/* until 820 */
+
+	for (int i = 0; i < 60; i++, at += 20) {
+		double end = at + 20, written = i < 10 ? end : i == 10 ? 1340 : 1640;
+
+		fake_step(f, at, end);
+		fake_member(f, 0, 'd', 1);
+		write_at(f, 0, written > end ? written : end);
+	}
+	explain(t, 0);
+	assert_non_null(odd(t, 1));
+	for (size_t i = 0; i < t->n; i++)
+		assert_int_equal(of(&t->gaps[i], MECH_DETOKENIZER), 0);
+	assert_int_equal(of(odd(t, 1), MECH_UNEXPLAINED), MS(280));
+}
+
 static void test_blame__written_many_at_once(void **state)
 {
 	struct told *t = *state;
@@ -541,6 +562,7 @@ int main(void)
 		T(test_blame__every_chunk_held_by_its_client),
 		T(test_blame__other_answers_tell_how_quick_a_proxy_is),
 		T(test_blame__served_one_after_the_other), T(test_blame__written_many_at_once),
+		T(test_blame__two_stalls_are_no_saturation),
 		T(test_blame__a_hold_is_not_usual),
 		T(test_blame__not_streamed), T(test_blame__parallel_answers),
 		T(test_blame__nobody_slows_himself),
