@@ -203,6 +203,11 @@ struct tl_gpu_health {		/* how the collection of GPU records did in a span */
 	char holder[32];	/* TL_GPU_BUSY: who has it */
 };
 
+enum tl_clock_flag {		/* in tl_hdr.flags: of a target with GPU records */
+	TL_CLOCK_OPENS = 1 << 0, /* a window opened */
+	TL_CLOCK_CLOSES = 1 << 1, /* ... closed */
+	TL_CLOCK_GRAPHS = 1 << 2, /* OPENS: of graphs, not of single kernels */
+};
 struct tl_clock {		/* a pair of clocks read together */
 	struct tl_hdr hdr;	/* ts_ns: CLOCK_MONOTONIC */
 	__u64 realtime_ns;

@@ -28,6 +28,7 @@ struct gpu_step {
 	uint32_t launches;		/* of kernels and graphs by the host */
 	uint16_t graph;			/* enum tl_graph */
 	bool seen;			/* all its graph launches were; else graph means nothing */
+	bool at_least;			/* kernels of it have no record: busy_ns is no less, idle_ns no more than that */
 	bool counted;			/* all its launches were; else `launches` means nothing */
 };
 struct gpu_kernel {		/* all of one name in one phase */
@@ -39,7 +40,13 @@ struct gpu_device {		/* as one process sees it, while its records were taken */
 	uint32_t tgid, device;
 	uint16_t rank;
 	uint64_t seen_ns, busy_ns, copy_ns;	/* copies: while no kernel ran */
+	uint64_t missed_ns;	/* of windows, no part of seen_ns: something without a record may have run */
+	bool at_least;		/* kernels outside of graphs have no record: so much was busy, and idle is not known */
 	uint64_t wait_ns;	/* in collectives, beyond what the shortest of the ranks took; GPU_UNKNOWN */
+};
+struct gpu_time {		/* in which records of a process were taken */
+	uint32_t tgid;
+	uint64_t t0_ns, t1_ns;
 };
 struct gpu_share {		/* of a request */
 	uint64_t prefill_ns, decode_ns;	/* GPU_UNKNOWN */
@@ -66,6 +73,8 @@ struct gpu_facts {		/* all zeros: no launch and no record in this recording */
 	size_t n_devices;
 	struct gpu_launcher *launchers;	/* by tgid, tid */
 	size_t n_launchers;
+	struct gpu_time *windows;	/* by process, then by time */
+	size_t n_windows;
 	struct gpu_counts counts;
 	uint64_t unseen_ns;	/* in which nobody looked for single kernels of a process: of that with the most of it */
 	size_t n_inferred_steps;	/* made of launches, for want of a wire that tells of steps ... */

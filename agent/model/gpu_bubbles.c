@@ -43,6 +43,7 @@ static void sum_engine(const struct model_view *v, const struct step_index *ix, 
 		}
 		hole = before && s->gpu0_ns > before->gpu1_ns ? s->gpu0_ns - before->gpu1_ns : 0;
 		ret->n_steps++;
+		ret->at_most |= s->at_least;
 		ret->busy_ns += s->busy_ns;
 		ret->idle_ns += s->idle_ns;
 		if (hole > MIN_HOLE_NS && hole <= s->idle_ns) {	/* else it is behind a pause without work */

@@ -10,6 +10,7 @@ struct gpu_bubbles {		/* of the steps of one engine whose times on the device ar
 	size_t n_steps;
 	size_t n_hit, n_padded, n_eager;	/* replayed, replayed at a larger size, launched one by one */
 	uint64_t busy_ns, idle_ns;	/* while there was work; idle: inside of steps and between */
+	bool at_most;		/* kernels of some have no record: no more than idle_ns, between_ns */
 	uint64_t between_ns;	/* of idle: from the end of a step to the first work of the one that follows it */
 	uint64_t by_ns[N_MECHANISMS];	/* of between: what its threads did then, as far as they were watched */
 };

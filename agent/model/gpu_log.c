@@ -155,6 +155,8 @@ void gpu_log_free(struct gpu_log *g)
 		vec_free(&g->processes.v[i].name_of);
 		vec_free(&g->processes.v[i].windows);
 		vec_free(&g->processes.v[i].bursts);
+		vec_free(&g->processes.v[i].holes);
+		vec_free(&g->processes.v[i].watched);
 	}
 	vec_free(&g->processes);
 	vec_free(&g->parents);

@@ -37,7 +37,10 @@ struct gpu_name {
 };
 struct gpu_window {		/* in which records were taken */
 	uint64_t t0_ns, t1_ns;
+	uint64_t seen0_ns, seen1_ns;	/* all that ran between them has a record, if it was not lost */
 	uint64_t clock0_ns, clock1_ns;	/* first and last time that it told its clock; UINT64_MAX, 0: never */
+	bool marked, graphs;	/* it said itself when it opened, and that it is of graphs */
+	bool partial;		/* kernels may have run in it that have no record */
 	bool kernels;		/* launches of single kernels are told ... */
 	uint64_t last_kernel_ns;	/* ... the last one then */
 };
@@ -74,6 +77,10 @@ struct gpu_process {
 	VEC(uint32_t) name_of;			/* by id: index + 1 of the name that it has now */
 	VEC(struct gpu_window) windows;
 	VEC(struct gpu_burst) bursts;
+	VEC(struct gpu_unseen) holes;		/* in which something without a record may have run */
+	VEC(struct gpu_unseen) watched;		/* windows without these, the whole ones if there are any ... */
+	bool lossy;				/* records of it were lost */
+	bool partial;				/* ... else all of them: more than was recorded may have run */
 };
 struct gpu_parent {
 	uint32_t tgid, parent;
@@ -107,6 +114,11 @@ uint32_t gpu_window_of(const struct gpu_process *p, uint64_t t_ns, size_t *at);
 
 /* gpu_bursts.c: windows and bursts of a process; spans then know their burst. clocks: of this process, as they came. */
 int gpu_cut(struct gpu_process *p, const struct model_view *v, const struct gpu_clocks *clocks);
+
+/* gpu_seen.c: how long its devices were watched. Behind gpu_join and before gpu_cut, which forgets what is joined ... */
+int gpu_find_holes(struct gpu_process *p);
+/* ... and behind it. */
+int gpu_find_watched(struct gpu_process *p);
 
 /* Does its host launch a step while the one before it runs, as a rule? */
 bool gpu_runs_ahead(const struct gpu_process *p);

@@ -341,6 +341,17 @@ static int sort_clocks(const struct model *m, uint32_t **ret, size_t *first)
 	return 0;
 }
 
+static void note_losses(struct model *m)
+{
+	for (size_t i = 0; i < m->evidence.gpu_healths.n; i++) {
+		const struct tl_gpu_health *h = &m->evidence.gpu_healths.v[i];
+		const uint32_t *at = h->dropped ? map__get(m->gpu_log.by_tgid, h->hdr.tgid) : NULL;
+
+		if (at)
+			m->gpu_log.processes.v[*at].lossy = true;
+	}
+}
+
 static int join_all(struct model *m)
 {
 	struct gpu_log *g = &m->gpu_log;
@@ -350,12 +361,17 @@ static int join_all(struct model *m)
 	int err = first ? sort_clocks(m, &clocks, first) : -ENOMEM;
 
 	model__view(m, &v);
+	note_losses(m);
 	for (size_t i = 0; i < g->processes.n && !err; i++) {
 		struct gpu_clocks of = { clocks + first[i + 1], first[i + 2] - first[i + 1] };
 
 		err = gpu_join(&g->processes.v[i], &m->gpu.counts);
 		if (!err)
+			err = gpu_find_holes(&g->processes.v[i]);
+		if (!err)
 			err = gpu_cut(&g->processes.v[i], &v, &of);
+		if (!err)
+			err = gpu_find_watched(&g->processes.v[i]);
 	}
 	free(clocks);
 	free(first);

@@ -240,6 +240,13 @@ static uint64_t launching_of(const struct gpu_process *p, const struct gpu_burst
 	return until - from;
 }
 
+/* Where only graphs have records: are there kernels outside of them, or may there be? */
+static bool has_untold(const struct gpu_process *p, const struct gpu_burst *b)
+{
+	return p->windows.v[b->window - 1].partial && !tells_kernels(p, b) &&
+	       (!p->outside_kernels || b->unseen || b->n_kernels);
+}
+
 static void fill_step(struct summer *s, const struct gpu_process *p, size_t burst)
 {
 	const struct gpu_burst *b = &p->bursts.v[burst];
@@ -262,6 +269,7 @@ static void fill_step(struct summer *s, const struct gpu_process *p, size_t burs
 	st->gpu1_ns = b->gpu1_ns;
 	st->busy_ns = s->sums[burst].all.sum_ns;
 	st->idle_ns = idle_of(p, burst, st->busy_ns, after);
+	st->at_least = has_untold(p, b);
 }
 
 /* ---- evidence: what blame looks at ---- */

@@ -15,6 +15,7 @@ void gpu_facts_free(struct gpu_facts *f)
 	free(f->kernels);
 	free(f->devices);
 	free(f->launchers);
+	free(f->windows);
 	*f = (struct gpu_facts){ .steps = NULL };
 }
 
@@ -286,25 +287,43 @@ struct device_sum {
 	uint64_t end_ns, all_ns, kernels_end_ns, kernels_ns;
 };
 
-static void cover(uint64_t *end_ns, uint64_t *sum_ns, const struct gpu_span *s)
+static void cover(uint64_t *end_ns, uint64_t *sum_ns, uint64_t t0_ns, uint64_t t1_ns)
 {
-	uint64_t from = s->t0_ns > *end_ns ? s->t0_ns : *end_ns;
+	uint64_t from = t0_ns > *end_ns ? t0_ns : *end_ns;
 
-	if (s->t1_ns <= from)
+	if (t1_ns <= from)
 		return;
-	*sum_ns += s->t1_ns - from;
-	*end_ns = s->t1_ns;
+	*sum_ns += t1_ns - from;
+	*end_ns = t1_ns;
+}
+
+/* As far as it ran while its device was watched. *at: the first stretch that may reach it, or one behind it. */
+static void cover_watched(struct device_sum *d, const struct gpu_process *p, const struct gpu_span *s, size_t *at)
+{
+	while (*at < p->watched.n && p->watched.v[*at].t1_ns <= s->t0_ns)
+		++*at;
+	for (size_t i = *at; i < p->watched.n && p->watched.v[i].t0_ns < s->t1_ns; i++) {
+		uint64_t t0_ns = s->t0_ns > p->watched.v[i].t0_ns ? s->t0_ns : p->watched.v[i].t0_ns;
+		uint64_t t1_ns = s->t1_ns < p->watched.v[i].t1_ns ? s->t1_ns : p->watched.v[i].t1_ns;
+
+		cover(&d->end_ns, &d->all_ns, t0_ns, t1_ns);
+		if (s->what == TL_SPAN_KERNEL || s->what == TL_SPAN_GRAPH)
+			cover(&d->kernels_end_ns, &d->kernels_ns, t0_ns, t1_ns);
+	}
 }
 
 static int list_devices(struct gpu_facts *f, const struct gpu_process *p, uint64_t wait_ns)
 {
 	struct device_sum sums[MAX_DEVICES] = { 0 };
 	uint16_t ids[MAX_DEVICES];
-	size_t n = 0, k = 0;
-	uint64_t seen = 0;
+	size_t n = 0, k = 0, at = 0;
+	uint64_t seen = 0, windows = 0;
 
+	for (size_t i = 0; i < p->watched.n; i++)
+		seen += p->watched.v[i].t1_ns - p->watched.v[i].t0_ns;
 	for (size_t i = 0; i < p->windows.n; i++)
-		seen += p->windows.v[i].t1_ns - p->windows.v[i].t0_ns;
+		if (p->windows.v[i].partial == p->partial)
+			windows += p->windows.v[i].seen1_ns - p->windows.v[i].seen0_ns;
 	for (size_t i = 0; i < p->spans.n; i++) {
 		const struct gpu_span *s = &p->spans.v[i];
 
@@ -314,11 +333,9 @@ static int list_devices(struct gpu_facts *f, const struct gpu_process *p, uint64
 			continue;
 		if (k == n)
 			ids[n++] = s->device;
-		cover(&sums[k].end_ns, &sums[k].all_ns, s);
-		if (s->what == TL_SPAN_KERNEL || s->what == TL_SPAN_GRAPH)
-			cover(&sums[k].kernels_end_ns, &sums[k].kernels_ns, s);
+		cover_watched(&sums[k], p, s, &at);
 	}
-	for (k = 0; k < n && seen; k++) {
+	for (k = 0; k < n && windows; k++) {
 		struct gpu_device *d = realloc(f->devices, (f->n_devices + 1) * sizeof(*d));
 
 		if (!d)
@@ -326,10 +343,23 @@ static int list_devices(struct gpu_facts *f, const struct gpu_process *p, uint64
 		f->devices = d;
 		d[f->n_devices++] = (struct gpu_device){
 			.tgid = p->tgid, .device = ids[k], .rank = p->rank, .seen_ns = seen,
+			.missed_ns = windows - seen, .at_least = p->partial,
 			.busy_ns = sums[k].all_ns, .copy_ns = sums[k].all_ns - sums[k].kernels_ns,
 			.wait_ns = k ? GPU_UNKNOWN : wait_ns,
 		};
 	}
+	return 0;
+}
+
+static int list_windows(struct gpu_facts *f, const struct gpu_process *p)
+{
+	struct gpu_time *v = p->windows.n ? realloc(f->windows, (f->n_windows + p->windows.n) * sizeof(*v)) : f->windows;
+
+	if (p->windows.n && !v)
+		return -ENOMEM;
+	f->windows = v;
+	for (size_t i = 0; i < p->windows.n; i++)
+		v[f->n_windows++] = (struct gpu_time){ p->tgid, p->windows.v[i].seen0_ns, p->windows.v[i].seen1_ns };
 	return 0;
 }
 
@@ -345,6 +375,8 @@ static int sum_devices(struct model *m)
 		err = sum_waits(&g->processes.v[i], n, waits);
 		for (size_t k = 0; k < n && !err; k++)
 			err = list_devices(&m->gpu, &g->processes.v[i + k], waits[k]);
+		for (size_t k = 0; k < n && !err; k++)
+			err = list_windows(&m->gpu, &g->processes.v[i + k]);
 	}
 	free(waits);
 	return err;

@@ -64,6 +64,41 @@ static bool is_between_windows(const struct gpu_unseen *pause, uint64_t clocks_n
 	return clocks_ns > CLOCK_NS + CLOCK_LATE_NS && pause->t1_ns - pause->t0_ns > clocks_ns - CLOCK_NS - CLOCK_LATE_NS;
 }
 
+static bool is_marked(const struct evidence *ev, const struct gpu_clocks *clocks)
+{
+	return clocks->n && ev->clocks.v[clocks->at[0]].hdr.flags & TL_CLOCK_OPENS;
+}
+
+/* The library says when a window opens and when it closes, if it is none of an older version. */
+static int find_marked(struct gpu_process *p, const struct evidence *ev, const struct gpu_clocks *clocks)
+{
+	struct gpu_window *w = NULL;
+
+	for (size_t i = 0; i < clocks->n; i++) {
+		const struct tl_clock *k = &ev->clocks.v[clocks->at[i]];
+		uint64_t ts = k->hdr.ts_ns;
+
+		if (w && ts < w->clock1_ns)
+			continue;
+		if (k->hdr.flags & TL_CLOCK_OPENS) {
+			if (w)
+				w->t1_ns = ts;
+			if (add_window(p, ts))
+				return -ENOMEM;
+			w = &p->windows.v[p->windows.n - 1];
+			w->marked = true;
+			w->graphs = k->hdr.flags & TL_CLOCK_GRAPHS;
+		} else if (!w->seen0_ns) {	/* the first one behind the mark: now all is switched on */
+			w->seen0_ns = ts;
+		} else if (k->hdr.flags & TL_CLOCK_CLOSES) {
+			w->seen1_ns = ts;
+		}
+		w->clock0_ns = ts < w->clock0_ns ? ts : w->clock0_ns;
+		w->clock1_ns = ts;
+	}
+	return 0;
+}
+
 static int find_windows(struct gpu_process *p, const struct evidence *ev, const struct gpu_clocks *clocks)
 {
 	bool any = p->spans.n > 0;
@@ -71,6 +106,8 @@ static int find_windows(struct gpu_process *p, const struct evidence *ev, const 
 
 	for (size_t i = 0; i < p->launches.n && !any; i++)
 		any = p->launches.v[i].corr != 0;
+	if (any && is_marked(ev, clocks))
+		return find_marked(p, ev, clocks);
 	for (size_t i = 0; i < clocks->n && any; i++) {
 		const struct tl_clock *k = &ev->clocks.v[clocks->at[i]];
 		struct gpu_unseen pause = { 0, 0 };
@@ -121,6 +158,10 @@ static void trim_windows(struct gpu_process *p)
 		}
 		w->t0_ns = first < last ? first : w->t0_ns;
 		w->t1_ns = last ? last : w->t0_ns;
+		w->seen0_ns = w->marked ? w->seen0_ns : w->t0_ns;
+		w->seen1_ns = w->seen1_ns ? w->seen1_ns : w->t1_ns;
+		if (!w->seen0_ns || w->seen0_ns > w->seen1_ns)
+			w->seen0_ns = w->seen1_ns;
 	}
 }
 

@@ -32,6 +32,7 @@ NAMES(troubles, { TL_GPU_FINE, "fine" }, { TL_GPU_BROKEN, "broken" },
 NAMES(health_flags, { TL_GPU_SIMULATED, "SIMULATED" });
 NAMES(calls, { TL_CALL_KERNEL, "kernel" }, { TL_CALL_GRAPH, "graph" }, { TL_CALL_SYNC, "sync" },
       { TL_CALL_COPY, "copy" }, { TL_CALL_ALLOC, "alloc" }, { TL_CALL_LOAD, "load" });
+NAMES(clock_flags, { TL_CLOCK_OPENS, "OPENS" }, { TL_CLOCK_CLOSES, "CLOSES" }, { TL_CLOCK_GRAPHS, "GRAPHS" });
 NAMES(launch_flags, { TL_LAUNCH_WAITS, "WAITS" }, { TL_LAUNCH_TO, "TO" }, { TL_LAUNCH_FROM, "FROM" },
       { TL_LAUNCH_FREE, "FREE" }, { TL_LAUNCH_MANY, "MANY" }, { TL_LAUNCH_FAILED, "FAILED" },
       { TL_LAUNCH_UNSEEN, "UNSEEN" });
@@ -220,7 +221,7 @@ const struct event_kind event_evidence_kinds[] = {
 	KIND(TL_GPU_STEP, gpu_step, gpu_step_flags, NULL, sizeof(struct tl_gpu_step)),
 	KIND(TL_GPU_STATE, gpu_state, health_flags, NULL, sizeof(struct tl_gpu_state)),
 	KIND(TL_GPU_HEALTH, gpu_health, health_flags, NULL, sizeof(struct tl_gpu_health)),
-	PLAIN(TL_CLOCK, clock),
+	KIND(TL_CLOCK, clock, clock_flags, NULL, sizeof(struct tl_clock)),
 	PLAIN(TL_CLAIM, claim),
 	KIND(TL_GPU_LAUNCH, gpu_launch, launch_flags, NULL, sizeof(struct tl_gpu_launch)),
 	PLAIN(TL_GPU_SPAN, gpu_span),

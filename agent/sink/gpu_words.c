@@ -133,7 +133,7 @@ static void add_health(struct gpu_health_sum *s, const struct tl_gpu_health *h, 
 	s->level = h->to_level > s->level ? h->to_level : s->level;
 	s->launches += h->launches;
 	s->records += h->records;
-	s->dropped += h->dropped;
+	s->dropped += h->dropped + h->bad_records;
 	s->n_broken += h->trouble == TL_GPU_BROKEN;
 	asked->launches += h->level >= TL_GPU_GRAPH ? h->launches : 0;
 	asked->records += h->records + h->bad_records;	/* they come later than launches do */

@@ -62,7 +62,7 @@ void json_gpu_step(struct jsonw *w, const struct model_view *v, size_t step)
 	const struct gpu_step *s = v->gpu && step < v->gpu->n_steps ? &v->gpu->steps[step] : &none;
 
 	write_ns(w, "gpu_busy_ms", s->busy_ns);
-	write_ns(w, "gpu_idle_ms", s->idle_ns);
+	write_ns(w, "gpu_idle_ms", s->at_least ? GPU_UNKNOWN : s->idle_ns);
 	json_maybe_count(w, "launches", s->launches, s->counted);
 	json_str(w, "graph", s->seen ? gpu_graph_name(s->graph) : NULL);
 	json_since(w, "t_launch_ms", s->launch_ns, v->t0_ns);
@@ -114,19 +114,40 @@ static void write_kernel(struct jsonw *w, const struct gpu_kernel *k)
 	jsonw__end_object(w);
 }
 
-static void write_device(struct jsonw *w, const struct gpu_device *d)
+static void write_windows(struct jsonw *w, const struct model_view *v, uint32_t tgid)
+{
+	jsonw__key(w, "windows");
+	jsonw__array(w);
+	for (size_t i = 0; i < v->gpu->n_windows; i++) {
+		const struct gpu_time *t = &v->gpu->windows[i];
+
+		if (t->tgid != tgid)
+			continue;
+		jsonw__array(w);
+		jsonw__fixed(w, (int64_t)(t->t0_ns - v->t0_ns), 6);
+		jsonw__fixed(w, (int64_t)(t->t1_ns - v->t0_ns), 6);
+		jsonw__end_array(w);
+	}
+	jsonw__end_array(w);
+}
+
+static void write_device(struct jsonw *w, const struct model_view *v, const struct gpu_device *d)
 {
 	double seen = (double)d->seen_ns;
-	bool known = d->seen_ns > 0, waits = known && d->wait_ns != GPU_UNKNOWN;
+	bool known = d->seen_ns > 0, all = known && !d->at_least, waits = known && d->wait_ns != GPU_UNKNOWN;
 
 	jsonw__object(w);
 	json_known_count(w, "id", d->device);
 	json_known_count(w, "pid", d->tgid);
+	json_known_count(w, "rank", d->rank);
 	json_ms(w, "seen_ms", (int64_t)d->seen_ns);
-	json_double(w, "busy_pct", 100.0 * (double)d->busy_ns / seen, known);
-	json_double(w, "idle_pct", 100.0 * (seen - (double)d->busy_ns) / seen, known);
-	json_double(w, "copy_pct", 100.0 * (double)d->copy_ns / seen, known);
+	json_ms(w, "missed_ms", (int64_t)d->missed_ns);
+	json_double(w, "busy_pct", 100.0 * (double)d->busy_ns / seen, all);
+	json_double(w, "busy_min_pct", 100.0 * (double)d->busy_ns / seen, known);
+	json_double(w, "idle_pct", 100.0 * (seen - (double)d->busy_ns) / seen, all);
+	json_double(w, "copy_pct", 100.0 * (double)d->copy_ns / seen, all);
 	json_double(w, "collective_wait_pct", 100.0 * (double)d->wait_ns / seen, waits);
+	write_windows(w, v, d->tgid);
 	jsonw__end_object(w);
 }
 
@@ -140,6 +161,6 @@ void json_gpu(struct jsonw *w, const struct model_view *v)
 	jsonw__key(w, "devices");
 	jsonw__array(w);
 	for (size_t i = 0; v->gpu && i < v->gpu->n_devices; i++)
-		write_device(w, &v->gpu->devices[i]);
+		write_device(w, v, &v->gpu->devices[i]);
 	jsonw__end_array(w);
 }

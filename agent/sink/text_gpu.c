@@ -6,6 +6,7 @@
 #include "model/gpu.h"
 #include "model/gpu_bubbles.h"
 #include "sink/gpu_words.h"
+#include "sink/notes_priv.h"
 #include "sink/text_priv.h"
 #include "sink/why_priv.h"
 
@@ -48,17 +49,48 @@ static void write_level(struct page *p, const struct model_view *v, const struct
 
 /* ---- devices ---- */
 
-static void write_device(struct page *p, const struct gpu_device *d)
+/* ", in 3 windows between 512.1 and 9023.4 ms" */
+static const char *windows_text(const struct model_view *v, uint32_t tgid, char *buf, size_t size)
+{
+	const struct gpu_time *first = NULL, *last = NULL;
+	size_t n = 0;
+
+	for (size_t i = 0; i < v->gpu->n_windows; i++) {
+		if (v->gpu->windows[i].tgid != tgid)
+			continue;
+		first = first ? first : &v->gpu->windows[i];
+		last = &v->gpu->windows[i];
+		n++;
+	}
+	*buf = '\0';
+	if (n)
+		snprintf(buf, size, ", in %zu window%s between %.1f and %.1f ms", n, n == 1 ? "" : "s", ms_since(v, first->t0_ns),
+			 ms_since(v, last->t1_ns));
+	return buf;
+}
+
+static void write_device(struct page *p, const struct model_view *v, const struct gpu_device *d)
 {
 	double seen = (double)d->seen_ns;
-	char span[UNITS_LEN], wait[60] = "";
+	char span[UNITS_LEN], missed[UNITS_LEN], windows[96], shares[160] = "", left[120] = "";
 
-	if (d->wait_ns != GPU_UNKNOWN)
-		snprintf(wait, sizeof(wait), ", waiting for other ranks %.1f %%", 100.0 * (double)d->wait_ns / seen);
-	page__para(p, "", LABEL, "device %u of pid %u (rank %u): busy %.1f %%, idle %.1f %%, copies alone %.1f %%%s, of %s "
-		   "in which records were taken", d->device, d->tgid, d->rank, 100.0 * (double)d->busy_ns / seen,
-		   100.0 * (seen - (double)d->busy_ns) / seen, 100.0 * (double)d->copy_ns / seen, wait,
-		   units_ns(span, d->seen_ns));
+	if (d->missed_ns * 100 > d->seen_ns)	/* the edges of windows are not worth a word */
+		snprintf(left, sizeof(left), "; of %s more it is NOT KNOWN: what was launched then has no record",
+			 units_ns(missed, d->missed_ns));
+	if (!d->seen_ns)
+		snprintf(shares, sizeof(shares), "what it did is NOT KNOWN");
+	else if (d->at_least)
+		snprintf(shares, sizeof(shares), "busy at least %.1f %%, idle NOT KNOWN, as kernels outside of graphs have no "
+			 "record", 100.0 * (double)d->busy_ns / seen);
+	else
+		snprintf(shares, sizeof(shares), "busy %.1f %%, idle %.1f %%, copies alone %.1f %%",
+			 100.0 * (double)d->busy_ns / seen, 100.0 * (seen - (double)d->busy_ns) / seen,
+			 100.0 * (double)d->copy_ns / seen);
+	if (d->seen_ns && d->wait_ns != GPU_UNKNOWN)
+		snprintf(shares + strlen(shares), sizeof(shares) - strlen(shares), ", waiting for other ranks %.1f %%",
+			 100.0 * (double)d->wait_ns / seen);
+	page__para(p, "", LABEL, "device %u of pid %u (rank %u): %s, of %s in which records were taken%s%s", d->device, d->tgid,
+		   d->rank, shares, units_ns(span, d->seen_ns), windows_text(v, d->tgid, windows, sizeof(windows)), left);
 }
 
 /* ---- holes ---- */
@@ -102,8 +134,8 @@ static void write_bubbles(void *ctx, uint32_t engine, const struct gpu_bubbles *
 
 	if (b->n_steps && all > 0) {
 		host_text(b, host, sizeof(host));
-		page__para(p, "", LABEL, "while pid %u had work, its device was idle for %.1f %% (%s in %zu steps), %s of it "
-			   "between steps%s%s", to->v->engines[engine].e.hdr.tgid, 100.0 * (double)b->idle_ns / all,
+		page__para(p, "", LABEL, "while pid %u had work, its device was idle for %s%.1f %% (%s in %zu steps), %s of it "
+			   "between steps%s%s", to->v->engines[engine].e.hdr.tgid, b->at_most ? "at most " : "", 100.0 * (double)b->idle_ns / all,
 			   units_ns(idle, b->idle_ns), b->n_steps, units_ns(between, b->between_ns),
 			   *host ? "; the host then: " : b->between_ns ? "; nothing was seen to hold up the host then" : "",
 			   host);
@@ -122,11 +154,19 @@ static void write_kernels(struct page *p, const struct gpu_facts *g)
 	bool told[256] = { false };
 	size_t n = g->n_kernels < ARRAY_SIZE(told) ? g->n_kernels : ARRAY_SIZE(told);
 	uint64_t all = 0;
+	bool at_least = false;
 
 	for (size_t i = 0; i < g->n_kernels; i++)
 		all += g->kernels[i].total_ns;
 	if (!all)
 		return;
+	if (g->n_devices > 1)
+		page__para(p, "", LABEL, "kernels, of all %zu devices together:", g->n_devices);
+	for (size_t i = 0; i < g->n_devices && !at_least; i++)
+		at_least = g->devices[i].at_least;
+	if (at_least)
+		page__para(p, "", LABEL, "kernels outside of graphs (prefill as a rule, sampling) are not in the table: at level "
+			   "graph they have no record");
 	page__heading(p, "%10s%8s%10s%10s  %-10s %s", "ms on GPU", "share", "n", "p50 us", "phase", "kernel");
 	for (int k = 0; k < TOP_KERNELS; k++) {
 		const struct gpu_kernel *best = NULL;
@@ -167,7 +207,7 @@ int text_gpu(struct page *p, const struct model_view *v)
 	if (!v->gpu || !v->gpu->n_steps)
 		return 0;
 	for (size_t i = 0; i < v->gpu->n_devices; i++)
-		write_device(p, &v->gpu->devices[i]);
+		write_device(p, v, &v->gpu->devices[i]);
 	err = gpu_bubbles_each(v, write_bubbles, &(struct to){ p, v });
 	if (v->gpu->n_inferred_steps)
 		page__para(p, "", LABEL, "%zu steps are made of launches, as the wire tells of none: who was in them is "

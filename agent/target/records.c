@@ -31,16 +31,26 @@ void records__on_complete(void *context, uint32_t stream, uint8_t *buf, size_t s
 
 /* ---- clocks ---- */
 
-static void tell_clock(const struct clock_pair *p)
+static void tell_clock(const struct clock_pair *p, uint32_t flags)
 {
 	struct tl_clock e = {
-		.hdr = { sizeof(e), TL_CLOCK, 0, target.pid, 0, p->mono_ns },
+		.hdr = { sizeof(e), TL_CLOCK, flags, target.pid, 0, p->mono_ns },
 		.realtime_ns = p->real_ns,
 		.err_ns = p->err_ns,
 	};
 
 	ring__put(&target.ring, &e);
-	target.told_clock_ns = p->mono_ns;
+	target.told_clock_ns = flags ? 0 : p->mono_ns;	/* behind a mark, the next one is told */
+}
+
+void records__mark(uint32_t flags)
+{
+	struct timespec real;
+	uint64_t before = now_ns(), width;
+
+	clock_gettime(CLOCK_REALTIME, &real);
+	width = now_ns() - before;
+	tell_clock(&(struct clock_pair){ before + width / 2, real.tv_sec * 1000000000ull + real.tv_nsec, width / 2 }, flags);
 }
 
 int records__read_clock(bool settled)
@@ -66,7 +76,7 @@ int records__read_clock(bool settled)
 	stepped = clocks__add(&target.clocks, &best);
 	target.last_pair_ns = best.mono_ns;
 	if (stepped || best.mono_ns - target.told_clock_ns >= TELL_CLOCK_NS)
-		tell_clock(&best);
+		tell_clock(&best, 0);
 	return 0;
 }
 

@@ -85,6 +85,7 @@ void launches__count(void);		/* for the window and for the agent, what is new */
 void records__on_request(uint8_t **buf, size_t *size, size_t *max_records);
 void records__on_complete(void *context, uint32_t stream, uint8_t *buf, size_t size, size_t valid);
 int records__read_clock(bool settled);	/* a pair of clocks */
+void records__mark(uint32_t flags);	/* TL_CLOCK_OPENS or CLOSES: of a window, now */
 int records__drain(void);		/* all full buffers into the ring */
 
 /* window.c */

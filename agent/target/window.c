@@ -211,6 +211,7 @@ int window__begin(uint32_t level)
 	target.window.flush_ns = target.window.begin_ns;
 	ring__prepare(&target.ring);
 	clocks__reset(&target.clocks);	/* its clock settles with the first record of a session */
+	records__mark(TL_CLOCK_OPENS | (level == TL_ORDER_GRAPH ? TL_CLOCK_GRAPHS : 0));
 	__atomic_store_n(&target.level, level, __ATOMIC_RELEASE);
 	err = launches__enable(true, level);
 	if (err < 0)
@@ -310,6 +311,7 @@ int window__end(void)
 
 	if (!level)
 		return 0;
+	records__mark(TL_CLOCK_CLOSES);
 	err = disable_kinds(level);
 	__atomic_store_n(&target.level, 0, __ATOMIC_RELEASE);
 	off_err = launches__enable(false, level);

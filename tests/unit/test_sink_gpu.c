@@ -174,6 +174,64 @@ static void test_sink_gpu__text(void **state)
 }
 
 /* A recording without GPUs: keys are there, and no word of them. */
+/* Records of graphs, and kernels beside them that have none: what is not known is not idle. */
+static struct gpu_feed graph_server(void)
+{
+	struct gpu_feed f = gpu_feed_new();
+
+	assert_non_null(f.m);
+	feed_engine(&f, PID, PID);
+	feed_process(&f, PID, 0);
+	feed_health(&f, -20, -10, TL_GPU_OFF, TL_GPU_GRAPH, 0, 0, TL_GPU_FINE);
+	for (int mark = 0; mark < 3; mark++) {
+		double t = mark == 2 ? 110 : 9 + 0.5 * mark;
+		struct tl_clock c = { .hdr = HDR(c, TL_CLOCK, mark == 2 ? TL_CLOCK_CLOSES : mark ? 0 :
+						 TL_CLOCK_OPENS | TL_CLOCK_GRAPHS, PID, 0, at(t)), .realtime_ns = at(t) };
+
+		FEED(&f, c);
+	}
+	for (int k = 0; k < 10; k++) {
+		double t = 10 + 10 * k;
+		struct tl_gpu_launch l = launch_of(&f, t, TL_CALL_GRAPH, ++f.corr);
+		struct tl_gpu_span s = span_of(&f, t + 0.1, t + 5.1, TL_SPAN_GRAPH, f.corr);
+		struct tl_gpu_launch outside = launch_of(&f, t + 0.05, TL_CALL_KERNEL, 0);
+
+		FEED(&f, l);
+		FEED(&f, s);
+		FEED(&f, outside);
+		feed_sync(&f, t + 0.2, t + 6);
+		feed_step(&f, t - 0.1, t + 6.1, 2, 0);
+	}
+	feed_health(&f, -10, 150, TL_GPU_GRAPH, TL_GPU_GRAPH, 20, 20, TL_GPU_FINE);
+	gpu_feed_done(&f);
+	return f;
+}
+
+static void test_sink_gpu__at_least(void **state)
+{
+	struct gpu_feed f = graph_server();
+	char *text = written(&f, false), *json = written(&f, true);
+	cJSON *doc = cJSON_Parse(json);
+
+	(void)state;
+	assert_non_null(doc);
+	assert_null_at("devices.0.busy_pct");
+	assert_null_at("devices.0.idle_pct");
+	assert_null_at("devices.0.copy_pct");
+	assert_float_equal(num(doc, "devices.0.busy_min_pct"), 100 * 50 / 100.5, 0.01);
+	assert_float_equal(num(doc, "devices.0.seen_ms"), 100.5, 1e-6);
+	assert_float_equal(num(doc, "devices.0.windows.0.1") - num(doc, "devices.0.windows.0.0"), 100.5, 1e-6);
+	assert_number("steps.5.gpu_busy_ms", 5);
+	assert_null_at("steps.5.gpu_idle_ms");
+	assert_non_null(strstr(text, "busy at least 49.8 %, idle NOT KNOWN"));
+	assert_non_null(strstr(text, "idle for at most"));
+	assert_non_null(strstr(text, "kernels outside of graphs"));
+	cJSON_Delete(doc);
+	free(json);
+	free(text);
+	gpu_feed_free(&f);
+}
+
 static void test_sink_gpu__none(void **state)
 {
 	struct gpu_feed f = gpu_feed_new();
@@ -260,7 +318,7 @@ int main(void)
 		cmocka_unit_test(test_sink_gpu__json), cmocka_unit_test(test_sink_gpu__broken),
 		cmocka_unit_test(test_sink_gpu__text), cmocka_unit_test(test_sink_gpu__padded),
 		cmocka_unit_test(test_sink_gpu__before_launches_were_seen),
-		cmocka_unit_test(test_sink_gpu__none),
+		cmocka_unit_test(test_sink_gpu__at_least), cmocka_unit_test(test_sink_gpu__none),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
