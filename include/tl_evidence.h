@@ -189,6 +189,7 @@ enum tl_gpu_trouble {		/* append only */
 	TL_GPU_FINE = 0, TL_GPU_BROKEN = 1 /* launches, no records */, TL_GPU_BAD_STAMPS = 2,
 	TL_GPU_BUSY = 3 /* another subscriber */, TL_GPU_BUDGET = 4 /* costs too much */,
 	TL_GPU_NO_PROBES = 5 /* on launches: none could be set */,
+	TL_GPU_NO_STATE = 6 /* of devices: no clocks, neighbours and memory */,
 };
 enum tl_gpu_health_flag { TL_GPU_SIMULATED = 1 };	/* in tl_hdr.flags: no real device, tests/sim */
 struct tl_gpu_health {		/* how the collection of GPU records did in a span */
@@ -199,8 +200,10 @@ struct tl_gpu_health {		/* how the collection of GPU records did in a span */
 	__u32 overhead_ppm;	/* of the target's speed, as the governor measured */
 	__u16 level, to_level;	/* enum tl_gpu_level: during the span, and from then on */
 	__u16 trouble;		/* enum tl_gpu_trouble */
-	__u16 pad[3];
+	__u16 wanted;		/* enum tl_gpu_level: what was asked for; OFF: not known */
+	__u16 pad[2];
 	char holder[32];	/* TL_GPU_BUSY: who has it */
+	char why[192];		/* in words: of a change of level, or what stands against records; "": nothing does */
 };
 
 enum tl_clock_flag {		/* in tl_hdr.flags: of a target with GPU records */
@@ -307,7 +310,7 @@ _Static_assert(sizeof(struct tl_send_blocked) == 24 + 40, "ABI");
 _Static_assert(sizeof(struct tl_delivered) == 24 + 24 + 16, "ABI");
 _Static_assert(sizeof(struct tl_gpu_step) == 24 + 48 + 24, "ABI");
 _Static_assert(sizeof(struct tl_gpu_state) == 24 + 32 + 16, "ABI");
-_Static_assert(sizeof(struct tl_gpu_health) == 24 + 40 + 12 + 4 + 32, "ABI");
+_Static_assert(sizeof(struct tl_gpu_health) == 24 + 40 + 12 + 4 + 32 + 192, "ABI");
 _Static_assert(sizeof(struct tl_clock) == 40, "ABI");
 _Static_assert(sizeof(struct tl_claim) == 24 + 16 + 64, "ABI");
 

@@ -316,11 +316,12 @@ int session__stop(struct session *s, uint32_t why)
 		if (n <= 0)
 			break;
 	}
+	/* What happens while we leave is not seen, so it is no part of it: the server has not stood still then. */
+	t = monotonic_ns();
 	src_bpf__cost(s->bpf, &s->last_cost);
 	note_memory(s);
-	gpu_err = s->gpu ? session_gpu__end(s->gpu) : 0;
-	host_err = host__end(s->host, monotonic_ns(), &s->feed);
-	t = monotonic_ns();
+	host_err = host__end(s->host, t, &s->feed);
+	gpu_err = s->gpu ? session_gpu__end(s->gpu, t) : 0;
 	host__close(s->host);
 	s->host = NULL;
 	src_bpf__close(s->bpf);

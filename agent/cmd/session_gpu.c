@@ -6,6 +6,7 @@
 #include "cmd/session.h"
 #include "source/gpu_find.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -168,8 +169,7 @@ void session_gpu__see(struct session_gpu *s, const struct tl_hdr *ev)
 /* ---- in and out ---- */
 
 void session_gpu_say_level(struct session_gpu *s, uint32_t tgid, const struct gpu_process *p,
-			   enum tl_gpu_level from, enum tl_gpu_level to,
-			   enum tl_gpu_trouble trouble)
+			   enum tl_gpu_level from, enum tl_gpu_level to, const struct gpu_reason *why)
 {
 	uint64_t now = monotonic_ns();
 	struct tl_gpu_health h = {
@@ -178,9 +178,15 @@ void session_gpu_say_level(struct session_gpu *s, uint32_t tgid, const struct gp
 		.since_ns = now,
 		.level = from,
 		.to_level = to,
-		.trouble = trouble,
 	};
 
+	if (why) {
+		h.trouble = why->trouble;
+		h.overhead_ppm = why->ppm;
+		h.since_ns = why->since_ns ? why->since_ns : now;
+		h.hdr.ts_ns = why->until_ns ? why->until_ns : now;
+		snprintf(h.why, sizeof(h.why), "%s", why->why);
+	}
 	session_gpu_pass(s, &h.hdr);
 }
 
@@ -203,24 +209,27 @@ static bool may_pass(int err, const struct gpu_entry *entry, const struct gpu_pr
 	return err == -EAGAIN || err == -ETIMEDOUT || (err == -EBUSY && entry->n_stops && !p->retry_ns);
 }
 
-static void try_later(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, const char *why)
+static void try_later(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, int err, char *why, size_t size)
 {
 	bool first = !p->retry_ns;
+	struct gpu_reason r = { .trouble = TL_GPU_FINE };
 
 	p->retry_ns = first ? RETRY_S * SECOND_NS : 2 * p->retry_ns;
 	if (p->retry_ns > MAX_RETRY_S * SECOND_NS)
 		p->retry_ns = MAX_RETRY_S * SECOND_NS;
 	p->look_ns = monotonic_ns() + p->retry_ns;
+	session_gpu_advise_entry(err, why, size);
 	(first ? log_warn : log_info)("pid %u: no GPU records yet: %s; tried again in %u s", tgid, why,
 				      (uint32_t)(p->retry_ns / SECOND_NS));
+	snprintf(r.why, sizeof(r.why), "%.191s", why);
 	if (first)
-		session_gpu_say_level(s, tgid, p, s->opts.level, p->probed ? TL_GPU_LAUNCHES : TL_GPU_OFF,
-				      TL_GPU_FINE);
+		session_gpu_say_level(s, tgid, p, s->opts.level, p->probed ? TL_GPU_LAUNCHES : TL_GPU_OFF, &r);
 }
 
 static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
 {
 	struct gpu_attach_opts opts = { .tick = beat_all, .ctx = s };
+	struct gpu_reason r = { .trouble = TL_GPU_FINE };
 	const struct gpu_process *q;
 	struct gpu_entry entry;
 	int err;
@@ -238,16 +247,18 @@ static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
 	}
 	if (err && may_pass(err, &entry, p)) {
 		p->gpu = NULL;
-		try_later(s, tgid, p, entry.why);
+		try_later(s, tgid, p, err, entry.why, sizeof(entry.why));
 		return;
 	}
 	if (err) {
 		p->gpu = NULL;
 		p->refused = true;
 		p->trouble = err == -EBUSY ? TL_GPU_BUSY : TL_GPU_FINE;
+		session_gpu_advise_entry(err, entry.why, sizeof(entry.why));
 		log_warn("pid %u: no GPU records: %s", tgid, entry.why);
-		session_gpu_say_level(s, tgid, p, s->opts.level,
-				      p->probed ? TL_GPU_LAUNCHES : TL_GPU_OFF, p->trouble);
+		/* not TL_GPU_BUSY: nobody holds its records */
+		snprintf(r.why, sizeof(r.why), "%.191s", entry.why);
+		session_gpu_say_level(s, tgid, p, s->opts.level, p->probed ? TL_GPU_LAUNCHES : TL_GPU_OFF, &r);
 		return;
 	}
 	if (p->probed)
@@ -299,16 +310,24 @@ static int look(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uin
 	if (!err && !p->probed)
 		err = session_gpu_probe(s, tgid, p);
 	if (!err && p->probed && !was_probed)
-		session_gpu_say_level(s, tgid, p, TL_GPU_OFF, TL_GPU_LAUNCHES, TL_GPU_FINE);
+		session_gpu_say_level(s, tgid, p, TL_GPU_OFF, TL_GPU_LAUNCHES, NULL);
 	if (!err && wants_records(s, p))
 		enter(s, tgid, p);
 	return err;
+}
+
+static const char *why_of(struct gpu *g, char *buf, size_t size)
+{
+	snprintf(buf, size, "%s", gpu__why(g));
+	session_gpu_advise(buf, size);
+	return buf;
 }
 
 /* The end of one that was told to leave, that cannot, or that has ended. */
 static void part(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, int why, uint64_t now)
 {
 	enum tl_ring_state state = gpu__state(p->gpu);
+	char words[256];
 
 	if (why == -ESRCH) {
 		p->gone = s->any_gone = true;
@@ -320,8 +339,8 @@ static void part(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, in
 	} else if (state == TL_RING_REFUSED) {
 		p->refused = true;
 		p->trouble = gpu__trouble(p->gpu);
-		log_warn("pid %u: %s %s", tgid,
-			 p->leaving ? "when left:" : "no GPU records:", gpu__why(p->gpu));
+		log_warn("pid %u: %s %s", tgid, p->leaving ? "when left:" : "no GPU records:",
+			 why_of(p->gpu, words, sizeof(words)));
 	} else if (state != TL_RING_LEFT) {
 		log_warn("pid %u: its library has not left within 2 s: it leaves by itself, without "
 			 "effect on the process, and another agent can enter then", tgid);
@@ -352,6 +371,7 @@ static void poll_one(struct session_gpu *s, uint32_t tgid, struct gpu_process *p
 {
 	int n = gpu__poll(p->gpu, now, session_gpu_pass, s);
 	enum tl_ring_state state = gpu__state(p->gpu);
+	char words[256];
 
 	if (n < 0 || (!n && (state == TL_RING_REFUSED || state == TL_RING_LEFT)) ||
 	    gpu__is_late(p->gpu, now)) {
@@ -362,7 +382,7 @@ static void poll_one(struct session_gpu *s, uint32_t tgid, struct gpu_process *p
 		p->wait_ns = now;
 	} else if (p->wait_ns > 1 && now - p->wait_ns > SECOND_NS) {
 		p->wait_ns = 1;
-		log_warn("pid %u: %s", tgid, gpu__why(p->gpu));
+		log_warn("pid %u: %s", tgid, why_of(p->gpu, words, sizeof(words)));
 	}
 }
 
@@ -445,12 +465,14 @@ int session_gpu__poll(struct session_gpu *s, uint64_t now)
 	return err ? err : s->err;
 }
 
-int session_gpu__end(struct session_gpu *s)
+int session_gpu__end(struct session_gpu *s, uint64_t end_ns)
 {
 	struct gpu_process *p;
 	uint64_t tgid;
-	int err, nvml_err = session_gpu_poll_nvml(s, monotonic_ns());
+	int err, nvml_err = session_gpu_poll_nvml(s, end_ns);
 
+	session_gpu_end_govern(s, end_ns);
+	s->end_ns = end_ns;
 	session_gpu_close_nvml(s);
 	s->no_nvml = true;
 	for (p = map__oldest(s->processes, NULL); p; p = map__newer(s->processes, p, NULL)) {

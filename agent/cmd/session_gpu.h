@@ -43,7 +43,7 @@ const char *session_gpu_nvml_path(void);
 struct nvml;
 uint32_t session_gpu_n_mig(const struct nvml *n);
 
-/* Leaves all processes, taking what still arrives. */
-int session_gpu__end(struct session_gpu *s);
+/* Leaves all processes, taking what still arrives of what began before end_ns. */
+int session_gpu__end(struct session_gpu *s, uint64_t end_ns);
 
 #endif

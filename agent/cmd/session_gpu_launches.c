@@ -24,13 +24,17 @@ static int open_probes(struct session_gpu *s)
 	s->cuda = NULL;
 	s->no_probes = true;
 	log_warn("launches are not seen: %s", why);
+	snprintf(s->no_probes_why, sizeof(s->no_probes_why), "%s", why);
 	return err == -ENOMEM ? err : 0;
 }
 
 /* The recording says it, too. */
-static void say_none(struct session_gpu *s, uint32_t tgid, const struct gpu_process *p)
+static void say_none(struct session_gpu *s, uint32_t tgid, const struct gpu_process *p, const char *why)
 {
-	session_gpu_say_level(s, tgid, p, TL_GPU_OFF, TL_GPU_OFF, TL_GPU_NO_PROBES);
+	struct gpu_reason r = { .trouble = TL_GPU_NO_PROBES };
+
+	snprintf(r.why, sizeof(r.why), "%s", why);
+	session_gpu_say_level(s, tgid, p, TL_GPU_OFF, TL_GPU_OFF, &r);
 }
 
 int session_gpu_probe(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
@@ -41,7 +45,7 @@ int session_gpu_probe(struct session_gpu *s, uint32_t tgid, struct gpu_process *
 	if (n)
 		return n;
 	if (!s->cuda) {
-		say_none(s, tgid, p);
+		say_none(s, tgid, p, s->no_probes_why);
 		return 0;
 	}
 	n = cuda__add(s->cuda, tgid, why);
@@ -54,9 +58,10 @@ int session_gpu_probe(struct session_gpu *s, uint32_t tgid, struct gpu_process *
 		return s->opts.tell_tiers(s->opts.ctx, tgid, TL_T1);
 	}
 	if (n != -ESRCH) {
-		log_warn("pid %u: launches are not seen: %s", tgid,
-			 *why ? why : "its libcuda has no function to probe");
-		say_none(s, tgid, p);
+		if (!*why)
+			snprintf(why, sizeof(why), "its libcuda has no function to probe");
+		log_warn("pid %u: launches are not seen: %s", tgid, why);
+		say_none(s, tgid, p, why);
 	}
 	return 0;
 }
@@ -88,6 +93,8 @@ int session_gpu__launch(struct session_gpu *s, const struct tl_hdr *ev)
 	const struct gpu_process *p = map__get(s->processes, ev->tgid);
 	struct gpu_server *sv = p ? map__get(s->servers, p->server) : NULL;
 
+	if (s->end_ns && ev->ts_ns > s->end_ns)
+		return 0;
 	if (sv && ev->ts_ns > sv->launch_ns)
 		sv->launch_ns = ev->ts_ns;
 	if (may_be_told_by_cupti(p, l) && !twins__saw(s->twins, l))
@@ -98,9 +105,22 @@ int session_gpu__launch(struct session_gpu *s, const struct tl_hdr *ev)
 void session_gpu_pass(void *ctx, const struct tl_hdr *ev)
 {
 	struct session_gpu *s = ctx;
+	struct tl_gpu_health h;
 
+	if (s->end_ns && ev->ts_ns > s->end_ns && ev->kind != TL_GPU_HEALTH)
+		return;
 	if (ev->kind == TL_GPU_LAUNCH && s->twins)
 		twins__told(s->twins, (const void *)ev); /* no memory: it is said twice */
+	if (ev->kind == TL_GPU_HEALTH) {
+		h = *(const struct tl_gpu_health *)ev;
+		h.wanted = s->opts.level;
+		if (s->end_ns && h.hdr.ts_ns > s->end_ns) {	/* counts of what was launched before */
+			h.hdr.ts_ns = s->end_ns;
+			h.since_ns = h.since_ns < s->end_ns ? h.since_ns : s->end_ns;
+		}
+		session_gpu_advise(h.why, sizeof(h.why));
+		ev = &h.hdr;
+	}
 	if (!s->err)
 		s->err = emit(&s->opts.out, ev);
 }

@@ -16,8 +16,22 @@ const char *session_gpu_nvml_path(void)
 	return getenv("TL_NVML");
 }
 
+/* The recording says it, too: of all that are known to use CUDA. */
+static void say_unseen(struct session_gpu *s, const char *why)
+{
+	struct gpu_reason r = { .trouble = TL_GPU_NO_STATE };
+	struct gpu_process *p;
+	uint64_t tgid;
+
+	snprintf(r.why, sizeof(r.why), "%s", why);
+	for (p = map__oldest(s->processes, &tgid); p; p = map__newer(s->processes, p, &tgid))
+		if (p->uses_cuda)
+			session_gpu_say_level(s, tgid, p, TL_GPU_OFF, TL_GPU_OFF, &r);
+}
+
 static void give_up(struct session_gpu *s, const char *why)
 {
+	say_unseen(s, why);
 	log_warn("clocks, neighbours and memory of GPUs are not seen%s: %s", s->nvml ? " any more" : "", why);
 	session_gpu_close_nvml(s);
 	s->no_nvml = true;
@@ -44,6 +58,8 @@ static int open_nvml(struct session_gpu *s)
 		log_info("clocks, neighbours and memory of GPUs are not seen: %s", why);
 	else
 		log_warn("clocks, neighbours and memory of GPUs are not seen: %s", *why ? why : strerror(-err));
+	if (err != -ENOENT)
+		say_unseen(s, *why ? why : strerror(-err));
 	return err == -ENOMEM ? err : 0;
 }
 

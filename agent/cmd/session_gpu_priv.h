@@ -49,22 +49,34 @@ struct session_gpu {
 	struct cuda_cost cost; /* of it, at the last look */
 	struct twins *twins;
 	bool no_probes;
+	char no_probes_why[128];
 	struct nvml *nvml; /* NULL: not needed yet, or not to be had */
 	bool no_nvml, mig_said;
 	uint64_t seek_ns, seek_pause_ns; /* when to look for processes on all devices */
 	uint64_t free_bytes[NVML_MAX_DEVICES]; /* 0: not known */
 	bool uses_cuda; /* one of its processes does, or did */
 	bool any_gone, any_new; /* processes, servers */
+	uint64_t end_ns; /* of the capture: what comes later is left out; 0: it goes on */
 	int err; /* of opts.out */
 };
 
 /* An event of a process: into opts.out, whose error is kept. For gpu__poll. */
 void session_gpu_pass(void *ctx, const struct tl_hdr *ev);
 
-/* The level of a process that has no library to say it. */
+struct gpu_reason {
+	enum tl_gpu_trouble trouble;
+	uint32_t ppm;		/* BUDGET: of the process's speed ... */
+	uint64_t since_ns, until_ns;	/* ... in this time; 0: now */
+	char why[192];
+};
+/* The level of a process that has no library to say it; why: NULL if there is nothing to say. */
 void session_gpu_say_level(struct session_gpu *s, uint32_t tgid, const struct gpu_process *p,
-			   enum tl_gpu_level from, enum tl_gpu_level to,
-			   enum tl_gpu_trouble trouble);
+			   enum tl_gpu_level from, enum tl_gpu_level to, const struct gpu_reason *why);
+
+/* session_gpu_words.c: adds what can be done, as far as there is room, to what a library says and to why a process
+ * could not be entered. */
+void session_gpu_advise(char *why, size_t size);
+void session_gpu_advise_entry(int err, char *why, size_t size);
 
 /* session_gpu_launches.c: probes on libcuda. 0, -ENOMEM, or -errno of opts.out. */
 int session_gpu_probe(struct session_gpu *s, uint32_t tgid, struct gpu_process *p);
@@ -83,5 +95,6 @@ uint64_t session_gpu_free_bytes(const struct session_gpu *s,
 
 /* session_gpu_servers.c: what governors say of all that was seen since the last time, done. 0 or -ENOMEM. */
 int session_gpu_govern(struct session_gpu *s, uint64_t now_ns);
+void session_gpu_end_govern(struct session_gpu *s, uint64_t now_ns);	/* what is known by now of the last window */
 
 #endif

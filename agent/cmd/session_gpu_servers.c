@@ -3,6 +3,7 @@
 #include "cmd/session_gpu_priv.h"
 
 #include "cmd/log.h"
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -46,9 +47,17 @@ static void look_at_process(const struct session_gpu *s, struct gpu_process *p,
 	*b = c;
 }
 
+/* What was measured meanwhile is not the server's speed alone, whether the level stays or not. */
+static void say_tainted(struct session_gpu *s, uint32_t tgid, const struct gpu_process *p, const struct governor_order *o)
+{
+	const struct gpu_reason r = { .trouble = TL_GPU_BUDGET, .ppm = o->cost_ppm, .since_ns = o->since_ns, .until_ns = o->until_ns };
+
+	session_gpu_say_level(s, tgid, p, o->from, o->from, &r);
+}
+
 static void lower(struct gpu_process *p, const struct governor_order *o)
 {
-	gpu__lower(p->gpu, o->level, o->trouble);
+	gpu__lower(p->gpu, o->level, o->why + o->reason_at);
 	if (o->level >= TL_GPU_GRAPH)
 		return;
 	gpu__let_go(p->gpu); /* a subscription costs something even if nothing is asked for */
@@ -66,16 +75,20 @@ static int open_window(struct session_gpu *s, uint32_t tgid, struct gpu_process 
 static int order_process(struct session_gpu *s, uint32_t tgid, struct gpu_process *p,
 			 const struct governor_order *o, uint32_t rest_ms, uint64_t now)
 {
+	struct gpu_reason r = { .trouble = o->trouble == TL_GPU_BUDGET ? TL_GPU_FINE : o->trouble };
 	bool was_probed = p->probed;
 	int err = 0;
 
+	snprintf(r.why, sizeof(r.why), "%s", o->why + o->reason_at);
+	if (o->tainted && p->uses_cuda)
+		say_tainted(s, tgid, p, o);
 	if (o->changed && o->level == TL_GPU_OFF)
 		session_gpu_unprobe(s, tgid, p);
 	else if (o->changed && p->uses_cuda && !p->probed)
 		err = session_gpu_probe(s, tgid, p);
 	if (p->probed != was_probed)
 		session_gpu_say_level(s, tgid, p, was_probed ? TL_GPU_LAUNCHES : TL_GPU_OFF,
-				      was_probed ? TL_GPU_OFF : TL_GPU_LAUNCHES, o->trouble);
+				      was_probed ? TL_GPU_OFF : TL_GPU_LAUNCHES, &r);
 	if (o->changed && o->level >= TL_GPU_GRAPH && p->uses_cuda && !p->gpu) {
 		if (p->trouble == TL_GPU_BUSY)
 			p->refused = false;
@@ -132,6 +145,9 @@ static int govern(struct session_gpu *s, uint32_t server, struct gpu_server *sv,
 		log_warn("pid %u: GPU: %s", server, o.why);
 	else if (o.changed)
 		log_info("pid %u: GPU: %s", server, o.why);
+	if (o.tainted && !o.changed)
+		log_warn("pid %u: GPU: observing it cost %.1f %% of the server's speed for %.1f s: what was measured then is tainted",
+			 server, o.cost_ppm / 1e4, (o.until_ns - o.since_ns) / 1e9);
 	if (sv->gov.n_windows != n_windows)
 		log_info("pid %u: GPU: window %llu opens", server,
 			 (unsigned long long)sv->gov.n_windows);
@@ -158,4 +174,20 @@ int session_gpu_govern(struct session_gpu *s, uint64_t now)
 	     sv = map__newer(s->servers, sv, &server))
 		err = govern(s, server, sv, now, probes_ns);
 	return err;
+}
+
+void session_gpu_end_govern(struct session_gpu *s, uint64_t now)
+{
+	struct gpu_server *sv;
+	struct gpu_process *p;
+	uint64_t server, tgid;
+
+	for (sv = map__oldest(s->servers, &server); sv; sv = map__newer(s->servers, sv, &server)) {
+		struct governor_order o;
+
+		governor__end(&sv->gov, now, &o);
+		for (p = map__oldest(s->processes, &tgid); p && o.tainted; p = map__newer(s->processes, p, &tgid))
+			if (p->server == server && p->uses_cuda)
+				say_tainted(s, tgid, p, &o);
+	}
 }

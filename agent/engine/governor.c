@@ -29,6 +29,7 @@ enum {
 	MAX_OVER = 3, /* seconds over the budget ... */
 	MUCH_OVER = 10, /* ... or so many times the budget */
 	MAX_KERNELS = 20000000, /* a gigabyte was gone, and times were none, behind 25 million */
+	TAINTED_PPM = 50000, /* whatever the budget is: then times are not those of the server alone */
 	UNKNOWN_PAUSES = 3, /* windows long, while it is not known what clients see of them */
 };
 static const uint64_t part_length_ns = 500 * MS_NS, part_kept_ns = 120 * SECOND_NS;
@@ -186,6 +187,7 @@ __attribute__((format(printf, 6, 7))) static void change(
 
 	va_start(args, format);
 	vsnprintf(ret->why + n, sizeof(ret->why) - n, format, args);
+	ret->reason_at = n;
 	va_end(args);
 	if (to < g->level) {
 		if (g->down_ns && g->wait_ns < max_wait_ns)
@@ -211,9 +213,23 @@ static enum tl_gpu_level below(enum tl_gpu_level level)
 	return level == TL_GPU_OFF ? TL_GPU_OFF : level - 1;
 }
 
-static bool too_dear(struct governor *g, const struct governor_look *l, struct governor_order *ret,
-		     uint32_t ppm)
+static void taint(struct governor_order *ret, uint32_t ppm, uint64_t since_ns, uint64_t until_ns)
 {
+	ret->tainted = true;
+	ret->cost_ppm = ppm;
+	ret->since_ns = since_ns;
+	ret->until_ns = until_ns;
+}
+
+static bool is_dear(const struct governor *g, uint32_t ppm)
+{
+	return ppm > TAINTED_PPM || ppm > g->opts.budget_ppm;
+}
+
+static bool too_dear(struct governor *g, const struct governor_look *l, struct governor_order *ret,
+		     uint32_t ppm, uint64_t since_ns, uint64_t until_ns)
+{
+	taint(ret, ppm, since_ns, until_ns);
 	change(g, l, below(g->level), TL_GPU_BUDGET, ret,
 	       "it costs %.1f %% of the server's speed while it lasts, "
 	       "allowed is %.1f %%",
@@ -261,13 +277,17 @@ static bool check_pause(struct governor *g, const struct governor_look *l,
 			struct governor_order *ret)
 {
 	int64_t drift = governor__drift_ppm(g, l->now_ns);
+	uint64_t until_ns;
 
 	if (g->level != TL_GPU_KERNELS || is_free(g) || !g->last_ns ||
 	    drift <= (int64_t)g->cost_ppm)
 		return false;
 	g->cost_ppm = drift;
+	until_ns = g->window.begin_ns + g->last_ns;
 	if (g->last_ns / PPM * g->cost_ppm > most_ns(g, g->last_ns))
-		return too_dear(g, l, ret, g->cost_ppm);
+		return too_dear(g, l, ret, g->cost_ppm, g->window.begin_ns, until_ns);
+	if (is_dear(g, g->cost_ppm))
+		taint(ret, g->cost_ppm, g->window.begin_ns, until_ns);
 	set_pause(g, g->last_ns, l->now_ns);
 	return false;
 }
@@ -303,7 +323,9 @@ static void end_window(struct governor *g, const struct governor_look *l,
 		       (unsigned long long)(g->window.records + g->window.dropped));
 	else if (g->level == TL_GPU_KERNELS && !is_free(g) &&
 		 length / PPM * g->cost_ppm > most_ns(g, length))
-		too_dear(g, l, ret, g->cost_ppm);
+		too_dear(g, l, ret, g->cost_ppm, g->window.begin_ns, l->now_ns);
+	else if (is_dear(g, g->cost_ppm))
+		taint(ret, g->cost_ppm, g->window.begin_ns, l->now_ns);
 }
 
 static bool check_window(struct governor *g, const struct governor_look *l,
@@ -316,7 +338,8 @@ static bool check_window(struct governor *g, const struct governor_look *l,
 		return ret->changed;
 	}
 	if (g->level == TL_GPU_KERNELS && !is_free(g) && g->window.own_ns > most_ns(g, length))
-		return too_dear(g, l, ret, cost_ppm(g, g->window.own_ns, length, l->now_ns));
+		return too_dear(g, l, ret, cost_ppm(g, g->window.own_ns, length, l->now_ns), g->window.begin_ns,
+				l->now_ns);
 	return false;
 }
 
@@ -332,14 +355,20 @@ static bool check_second(struct governor *g, const struct governor_look *l,
 	own = g->second.probes_ns + (g->level == TL_GPU_GRAPH ? g->second.own_ns : 0);
 	g->second.begin_ns = l->now_ns;
 	g->second.own_ns = g->second.probes_ns = 0;
-	if (g->level == TL_GPU_OFF || g->level == TL_GPU_KERNELS || is_free(g))
+	if (g->level == TL_GPU_OFF || g->level == TL_GPU_KERNELS)
 		return false;
 	ppm = g->level == TL_GPU_GRAPH ? cost_ppm(g, own, span, l->now_ns) : own * PPM / span;
 	g->cost_ppm = ppm;
-	g->n_over = ppm > g->opts.budget_ppm ? g->n_over + 1 : 0;
+	if (!is_dear(g, ppm))
+		g->n_over = 0;
+	else if (!g->n_over++)
+		g->over_ns = l->now_ns - span;
 	if (g->n_over < MAX_OVER && ppm / MUCH_OVER <= g->opts.budget_ppm)
 		return false;
-	return too_dear(g, l, ret, ppm);
+	if (!is_free(g) && ppm > g->opts.budget_ppm)
+		return too_dear(g, l, ret, ppm, g->over_ns, l->now_ns);
+	taint(ret, ppm, g->over_ns, l->now_ns);
+	return false;
 }
 
 static bool check_memory(struct governor *g, const struct governor_look *l,
@@ -360,7 +389,7 @@ static bool check_memory(struct governor *g, const struct governor_look *l,
 	if (!l->free_bytes || g->level < TL_GPU_GRAPH)
 		return false;
 	if (l->free_bytes < min_free_bytes) {
-		change(g, l, TL_GPU_LAUNCHES, TL_GPU_BUDGET, ret,
+		change(g, l, TL_GPU_LAUNCHES, TL_GPU_FINE, ret,
 		       "%llu MB of device memory are free, and CUPTI takes some",
 		       (unsigned long long)(l->free_bytes >> 20));
 		g->most_free_bytes = 0;
@@ -371,7 +400,7 @@ static bool check_memory(struct governor *g, const struct governor_look *l,
 	fall = g->most_free_bytes - l->free_bytes;
 	if (fall < min_fall_bytes || l->free_bytes > g->most_free_bytes / 2)
 		return false;
-	change(g, l, below(g->level), TL_GPU_BUDGET, ret,
+	change(g, l, below(g->level), TL_GPU_FINE, ret,
 	       "free device memory fell by %llu MB to %llu MB", (unsigned long long)(fall >> 20),
 	       (unsigned long long)(l->free_bytes >> 20));
 	g->most_free_bytes = l->free_bytes;
@@ -385,7 +414,7 @@ static bool check_refused(struct governor *g, const struct governor_look *l,
 		[TL_GPU_FINE] = "no records can be had",
 		[TL_GPU_BROKEN] = "launches gave no records",
 		[TL_GPU_BAD_STAMPS] = "impossible times",
-		[TL_GPU_BUSY] = "another tool has CUPTI",
+		[TL_GPU_BUSY] = "another tool holds what is needed",
 		[TL_GPU_BUDGET] = "it costs too much",
 	};
 	uint32_t trouble = l->trouble <= TL_GPU_BUDGET ? l->trouble : TL_GPU_FINE;
@@ -464,10 +493,24 @@ static void walk(struct governor *g, const struct governor_look *l, struct gover
 
 void governor__look(struct governor *g, const struct governor_look *l, struct governor_order *ret)
 {
-	*ret = (struct governor_order){ .level = g->level };
+	*ret = (struct governor_order){ .level = g->level, .from = g->level };
 	add_up(g, l);
 	if (check_refused(g, l, ret) || check_memory(g, l, ret) || check_second(g, l, ret) ||
 	    check_up(g, l, ret))
 		return;
 	walk(g, l, ret);
+}
+
+void governor__end(struct governor *g, uint64_t now_ns, struct governor_order *ret)
+{
+	uint64_t since_ns = g->window.begin_ns, until_ns = g->phase == OPEN ? now_ns : since_ns + g->last_ns;
+	uint32_t ppm;
+
+	*ret = (struct governor_order){ .level = g->level, .from = g->level };
+	if (g->level != TL_GPU_KERNELS || !g->n_windows || until_ns <= since_ns)
+		return;
+	end_part(g, now_ns, false);
+	ppm = cost_ppm(g, g->window.own_ns, until_ns - since_ns, now_ns);
+	if (is_dear(g, ppm) && (g->phase == OPEN || ppm > g->cost_ppm))	/* else it was said when the window closed */
+		taint(ret, ppm, since_ns, until_ns);
 }

@@ -36,11 +36,16 @@ struct governor_look {		/* what has been seen since the look before */
 enum governor_do { GOVERNOR_NOTHING = 0, GOVERNOR_OPEN = 1, GOVERNOR_CLOSE = 2 };
 struct governor_order {
 	enum governor_do what;	/* CLOSE: at once, it does not close by itself */
-	enum tl_gpu_level level;	/* from now on */
+	enum tl_gpu_level level;	/* from now on ... */
+	enum tl_gpu_level from;	/* ... and so far */
 	uint32_t window_ms;	/* OPEN */
 	bool changed;		/* the level has: `trouble` and `why` say the reason, down or up */
 	enum tl_gpu_trouble trouble;
-	char why[128];
+	char why[128];		/* "kernels -> graph: it costs ..." */
+	uint32_t reason_at;	/* ... and in it, where the reason begins */
+	bool tainted;		/* changed or not: it cost more than it may, or more than anybody would take for nothing, ... */
+	uint32_t cost_ppm;	/* ... so much, between these times */
+	uint64_t since_ns, until_ns;
 };
 
 struct governor_part {		/* of a window, or of the time outside */
@@ -61,7 +66,8 @@ struct governor {
 	struct { uint64_t begin_ns, own_ns, records, dropped; } window;
 	uint32_t n_lossy;	/* windows in a row that lost much */
 	struct { uint64_t begin_ns, own_ns, probes_ns; } second;
-	uint32_t n_over;	/* seconds in a row over the budget */
+	uint32_t n_over;	/* seconds in a row that cost too much ... */
+	uint64_t over_ns;	/* ... since then */
 	uint64_t most_free_bytes, n_kernels;	/* records of kernels so far */
 
 	struct governor_parts inside, outside;
@@ -82,6 +88,9 @@ void governor__init(struct governor *g, const struct governor_opts *opts, uint64
 void governor__gap(struct governor *g, uint64_t from_ns, uint64_t to_ns);
 /* To be called ten times a second. */
 void governor__look(struct governor *g, const struct governor_look *look, struct governor_order *ret);
+
+/* No more looks: what is known by now of the last window, in *ret (`tainted`). */
+void governor__end(struct governor *g, uint64_t now_ns, struct governor_order *ret);
 
 /* How long the window that is open, or was ordered, lasts from now on; 0: there is none. */
 uint32_t governor__window_ms(const struct governor *g, uint64_t now_ns);

@@ -21,6 +21,7 @@ enum {
 static const uint64_t hang_ns = 1000000000;
 /* Whoever waits for a server that is stopped for so long looks for the reason. */
 static const uint64_t long_stop_ns = 1000000000;
+static const uint64_t long_wait_ns = 900000000;	/* a library tells of itself once a second */
 
 static struct health_note *add(struct health *h, enum health_kind kind, uint32_t tgid, uint64_t t0_ns,
 			       uint64_t t1_ns)
@@ -51,6 +52,8 @@ static struct health_note *note_of(struct health *h, enum health_kind kind, cons
 	if (n) {
 		n->t1_ns = e->hdr.ts_ns > n->t1_ns ? e->hdr.ts_ns : n->t1_ns;
 		n->to_level = e->to_level;
+		if (*e->why)
+			memcpy(n->why, e->why, sizeof(n->why) - 1);
 	}
 	return n;
 }
@@ -65,12 +68,18 @@ static void note_trouble(struct health *h, const struct tl_gpu_health *e)
 			memcpy(n->holder, e->holder, sizeof(n->holder) - 1);
 	} else if (e->trouble == TL_GPU_BUDGET) {
 		n = note_of(h, HEALTH_GPU_BUDGET, e);
-		if (n && e->overhead_ppm > n->ppm)
-			n->ppm = e->overhead_ppm;
+		if (n) {
+			n->ppm = e->overhead_ppm > n->ppm ? e->overhead_ppm : n->ppm;
+			n->n++;
+		}
 	} else if (e->trouble == TL_GPU_NO_PROBES) {
 		note_of(h, HEALTH_GPU_NO_PROBES, e);
 	} else if (e->trouble == TL_GPU_FINE && e->to_level < e->level) {
 		note_of(h, HEALTH_GPU_STEPPED_DOWN, e);
+	} else if (e->trouble == TL_GPU_NO_STATE) {
+		note_of(h, HEALTH_GPU_NO_STATE, e);
+	} else if (e->trouble == TL_GPU_FINE && *e->why && !e->records && !e->bad_records) {
+		note_of(h, HEALTH_GPU_WAITS, e);
 	}
 	if (e->bad_records || e->trouble == TL_GPU_BAD_STAMPS) {
 		n = note_of(h, HEALTH_GPU_BAD_STAMPS, e);
@@ -88,13 +97,34 @@ static void note_trouble(struct health *h, const struct tl_gpu_health *e)
 	}
 }
 
+static bool has_records(const struct evidence *ev, uint32_t tgid)
+{
+	for (size_t i = 0; i < ev->gpu_healths.n; i++)
+		if (ev->gpu_healths.v[i].hdr.tgid == tgid && ev->gpu_healths.v[i].records)
+			return true;
+	return false;
+}
+
+/* What passed soon is not worth a word. */
+static void drop_short_waits(const struct evidence *ev, struct health *h)
+{
+	size_t out = 0;
+
+	for (size_t i = 0; i < h->n; i++)
+		if (h->v[i].kind != HEALTH_GPU_WAITS || h->v[i].t1_ns >= h->v[i].t0_ns + long_wait_ns ||
+		    !has_records(ev, h->v[i].tgid))
+			h->v[out++] = h->v[i];
+	h->n = out;
+}
+
 /*
  * Launches without one record are broken whoever says so. But records come in buffers, later than the
  * launches: what counts is the whole of a process, as far as records were asked for and could be had.
  */
 struct asked_for {
-	const struct tl_gpu_health *first;
-	uint64_t launches, records, said;
+	const struct tl_gpu_health *first, *last;	/* without a record between them */
+	uint64_t launches, records;
+	uint64_t silent, said;	/* launches since the last record, and how many of them there were when it was told */
 };
 
 static void note_broken(const struct evidence *ev, struct health *h)
@@ -113,17 +143,24 @@ static void note_broken(const struct evidence *ev, struct health *h)
 		if (k == MAX_HEALTH_NOTES)
 			continue;
 		if (k == n)
-			by[n++] = (struct asked_for){ .first = e };
+			by[n++] = (struct asked_for){ .first = e, .last = e };
 		by[k].launches += e->launches;
 		by[k].records += e->records + e->bad_records;
-		by[k].said += e->trouble == TL_GPU_BROKEN ? e->launches : 0;
+		if (!by[k].silent && !by[k].said)
+			by[k].first = e;
+		if (!by[k].said)
+			by[k].last = e;
+		by[k].silent = e->records + e->bad_records ? 0 : by[k].silent + e->launches;
+		if (e->trouble == TL_GPU_BROKEN)
+			by[k].said = by[k].silent > by[k].said ? by[k].silent : by[k].said;
 	}
 	for (k = 0; k < n; k++) {
 		struct health_note *note;
 
 		if (!by[k].said && (by[k].records || !by[k].launches))
 			continue;
-		note = note_of(h, HEALTH_GPU_BROKEN, by[k].first);
+		note_of(h, HEALTH_GPU_BROKEN, by[k].first);
+		note = note_of(h, HEALTH_GPU_BROKEN, by[k].last);
 		if (note)
 			note->n = by[k].said ? by[k].said : by[k].launches;
 	}
@@ -385,6 +422,7 @@ int health_notes(const struct model_view *v, struct health *ret)
 	note_broken(v->evidence, ret);
 	for (size_t i = 0; i < v->evidence->gpu_healths.n; i++)
 		note_trouble(ret, &v->evidence->gpu_healths.v[i]);
+	drop_short_waits(v->evidence, ret);
 	err = note_ranks(v->evidence, servers, ret);
 	note_clocks(v, ret);
 	if (!err)

@@ -18,22 +18,25 @@ enum health_kind {		/* append only */
 	HEALTH_NOT_KEPT,	/* evidence beyond what tables hold */
 	HEALTH_STOPPED,		/* threads of a server were stopped or frozen for so long that requests may not even be read */
 	HEALTH_GPU_NO_PROBES,	/* launches are not seen: no probe could be set */
+	HEALTH_GPU_WAITS,	/* records are wanted, and something has to come first */
+	HEALTH_GPU_NO_STATE,	/* clocks, neighbours and memory of devices are not seen */
 };
 struct health_note {
 	uint8_t kind;		/* enum health_kind */
 	uint8_t level, to_level;	/* enum tl_gpu_level: before and from then on */
 	uint32_t tgid;		/* of the process (HANG, COMMUNICATION, STOPPED: the server) that is concerned, 0: none */
 	uint64_t t0_ns, t1_ns;	/* the span that it is about */
-	uint64_t n, of;		/* BROKEN: launches; BAD_STAMPS, DROPPED: records, of so many; NOT_KEPT: events; STOPPED: 1 if
+	uint64_t n, of;		/* BROKEN: launches, at least; BUDGET: spans; BAD_STAMPS, DROPPED: records, of so many; NOT_KEPT: events; STOPPED: 1 if
 				 * they still were when the recording ended */
 	uint64_t missing, waiting;	/* HANG: ranks, bit i: rank i */
 	uint32_t n_ranks;	/* COMMUNICATION, and on the mean of them and of the steps: */
 	uint64_t collective_ns, step_ns;
 	int64_t jump_ns;	/* CLOCK_STEP: by how much */
-	uint32_t ppm;		/* BUDGET: of the target's speed */
+	uint32_t ppm;		/* BUDGET: of the target's speed, in the worst of n spans */
 	char holder[32];	/* BUSY: who has them, "" if not known */
 	uint32_t stopped;	/* STOPPED: the process that was: tgid if that one, alone or not, else one of its server ... */
 	bool several;		/* ... and others of it */
+	char why[192];		/* of GPU_*: in words, "" if that is all */
 };
 enum { MAX_HEALTH_NOTES = 64 };
 struct health {

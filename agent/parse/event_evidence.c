@@ -28,7 +28,7 @@ NAMES(levels, { TL_GPU_OFF, "off" }, { TL_GPU_LAUNCHES, "launches" }, { TL_GPU_G
       { TL_GPU_KERNELS, "kernels" });
 NAMES(troubles, { TL_GPU_FINE, "fine" }, { TL_GPU_BROKEN, "broken" },
       { TL_GPU_BAD_STAMPS, "bad_stamps" }, { TL_GPU_BUSY, "busy" }, { TL_GPU_BUDGET, "budget" },
-      { TL_GPU_NO_PROBES, "no_probes" });
+      { TL_GPU_NO_PROBES, "no_probes" }, { TL_GPU_NO_STATE, "no_state" });
 NAMES(health_flags, { TL_GPU_SIMULATED, "SIMULATED" });
 NAMES(calls, { TL_CALL_KERNEL, "kernel" }, { TL_CALL_GRAPH, "graph" }, { TL_CALL_SYNC, "sync" },
       { TL_CALL_COPY, "copy" }, { TL_CALL_ALLOC, "alloc" }, { TL_CALL_LOAD, "load" });
@@ -162,8 +162,10 @@ static const struct event_field gpu_health_fields[] = {
 	F_NAMED(tl_gpu_health, level, levels),
 	F_NAMED(tl_gpu_health, to_level, levels),
 	F_NAMED(tl_gpu_health, trouble, troubles),
+	F_NAMED(tl_gpu_health, wanted, levels),
 	F_PAD(tl_gpu_health, pad),
 	F(tl_gpu_health, holder),
+	F(tl_gpu_health, why),
 };
 
 static const struct event_field clock_fields[] = {

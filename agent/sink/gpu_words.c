@@ -62,6 +62,8 @@ const char *gpu_why(const struct tl_gpu_health *h, char buf[80])
 		snprintf(buf, 80, "cost %.2f %% of the target's speed", h->overhead_ppm / 1e4);
 		return buf;
 	default:
+		if (*h->why && h->to_level < h->level)
+			return h->why;
 		return h->to_level > h->level ? "as asked for" : "ended";
 	}
 }
@@ -131,6 +133,8 @@ static void add_health(struct gpu_health_sum *s, const struct tl_gpu_health *h, 
 	s->simulated |= h->hdr.flags & TL_GPU_SIMULATED;
 	s->level = h->level > s->level ? h->level : s->level;
 	s->level = h->to_level > s->level ? h->to_level : s->level;
+	s->wanted = h->wanted > s->wanted ? h->wanted : s->wanted;
+	s->no_probes |= h->trouble == TL_GPU_NO_PROBES;
 	s->launches += h->launches;
 	s->records += h->records;
 	s->dropped += h->dropped + h->bad_records;

@@ -22,6 +22,8 @@ struct gpu_health_sum {		/* of all processes of a server */
 	uint32_t server;	/* its first process, as far as is known */
 	bool any;
 	uint16_t level;		/* the most that was on */
+	uint16_t wanted;	/* what was asked for; TL_GPU_OFF: not known */
+	bool no_probes;		/* launches are not seen */
 	bool simulated;
 	uint64_t launches, records, dropped;
 	uint32_t n_broken;	/* spans that are told to be broken; 1, if there were launches and no record at all */

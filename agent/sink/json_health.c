@@ -20,6 +20,8 @@ static const char *const kind_names[] = {
 	[HEALTH_NOT_KEPT] = "evidence_not_kept",
 	[HEALTH_STOPPED] = "stopped",
 	[HEALTH_GPU_NO_PROBES] = "gpu_no_probes",
+	[HEALTH_GPU_WAITS] = "gpu_waits",
+	[HEALTH_GPU_NO_STATE] = "gpu_no_state",
 };
 static const char *const level_names[] = {
 	[TL_GPU_OFF] = "off", [TL_GPU_LAUNCHES] = "launches", [TL_GPU_GRAPH] = "graph",
@@ -57,10 +59,10 @@ static void write_signed_ms(struct jsonw *w, const char *key, int64_t ns, bool k
 
 static void write_note(struct jsonw *w, const struct model_view *v, const struct health_note *n)
 {
-	bool gpu = n->kind <= HEALTH_GPU_STEPPED_DOWN || n->kind == HEALTH_GPU_NO_PROBES,
+	bool gpu = n->kind <= HEALTH_GPU_STEPPED_DOWN || (n->kind >= HEALTH_GPU_NO_PROBES && n->kind <= HEALTH_GPU_NO_STATE),
 	      bound = n->kind == HEALTH_COMMUNICATION;
 	bool counted = n->kind == HEALTH_GPU_BROKEN || n->kind == HEALTH_GPU_BAD_STAMPS ||
-		       n->kind == HEALTH_GPU_DROPPED || n->kind == HEALTH_NOT_KEPT;
+		       n->kind == HEALTH_GPU_DROPPED || n->kind == HEALTH_NOT_KEPT || n->kind == HEALTH_GPU_BUDGET;
 
 	jsonw__object(w);
 	json_str(w, "kind", name_of(kind_names, ARRAY_SIZE(kind_names), n->kind));
@@ -75,6 +77,7 @@ static void write_note(struct jsonw *w, const struct model_view *v, const struct
 	json_ppm_as_pct(w, "overhead_pct", n->ppm, n->kind == HEALTH_GPU_BUDGET);
 	json_str(w, "holder", n->holder);
 	json_maybe_count(w, "stopped_pid", n->stopped, n->kind == HEALTH_STOPPED);
+	json_str(w, "why", *n->why ? n->why : NULL);
 	write_ranks(w, "missing_ranks", n->missing);
 	write_ranks(w, "waiting_ranks", n->waiting);
 	json_maybe_count(w, "n_ranks", n->n_ranks, bound);

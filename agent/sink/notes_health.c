@@ -17,49 +17,74 @@ static const char *level_name(uint16_t level)
 	return level < ARRAY_SIZE(level_names) ? level_names[level] : "another level";
 }
 
+/* The worst of the spans that were told, and all of them from the first to the last. */
+static void note_taint(const struct model_view *v, const struct health_note *n, const struct say *to)
+{
+	char spans[60] = "", left[48] = "";
+
+	if (n->n > 1)
+		snprintf(spans, sizeof(spans), ", in %" PRIu64 " windows or stretches", n->n);
+	if (n->to_level < n->level)
+		snprintf(left, sizeof(left), "; since then %s", level_name(n->to_level));
+	say(to, "TAINTED: observing the GPU cost pid %u %s%.0f %% of its speed between %.1f and %.1f ms%s%s: it is slower there than "
+	    "by itself, and so is all that was measured then", n->tgid, n->n > 1 ? "up to " : "", n->ppm / 1e4, ms_since(v, n->t0_ns),
+	    ms_since(v, n->t1_ns), spans, left);
+}
+
+/* ": because of this", if a reason is known */
+static const char *reason(const struct health_note *n, char *buf, size_t size)
+{
+	snprintf(buf, size, "%s%s", *n->why ? ": " : "", n->why);
+	return buf;
+}
+
 /* No record is no idleness. */
 static void note_records(const struct model_view *v, const struct health_note *n, const struct say *to)
 {
 	double from = ms_since(v, n->t0_ns), until = ms_since(v, n->t1_ns);
 	const char *left = level_name(n->to_level);
+	char why[sizeof(n->why) + 2];
+
+	reason(n, why, sizeof(why));
 
 	switch ((enum health_kind)n->kind) {
 	case HEALTH_GPU_BROKEN:
 		say(to,
-		    "collection broken: pid %u made %" PRIu64 " GPU launches between %.1f and %.1f ms, and "
-		    "no record came; what the GPU did then is not known",
-		    n->tgid, n->n, from, until);
+		    "collection broken: pid %u made %" PRIu64 " GPU launches (or more) between %.1f and %.1f ms, and "
+		    "no record came; what the GPU did then is not known%s",
+		    n->tgid, n->n, from, until, why);
 		return;
 	case HEALTH_GPU_BAD_STAMPS:
 		say(to,
 		    "%" PRIu64 " of %" PRIu64 " GPU records of pid %u had impossible time stamps and were "
-		    "dropped, from %.1f ms on; those before are kept, since %.1f ms: %s",
-		    n->n, n->of, n->tgid, from, until, left);
+		    "dropped, from %.1f ms on; those before are kept, since %.1f ms: %s%s",
+		    n->n, n->of, n->tgid, from, until, left, why);
 		return;
 	case HEALTH_GPU_BUSY:
 		say(to,
 		    "%.32s has the GPU records of pid %u: since %.1f ms %s; sockets, CPU and steps are "
-		    "complete",
-		    n->holder[0] ? n->holder : "another tool", n->tgid, from, left);
+		    "complete%s",
+		    n->holder[0] ? n->holder : "another tool", n->tgid, from, left, why);
 		return;
 	case HEALTH_GPU_BUDGET:
-		say(to,
-		    "TAINTED: observing the GPU cost pid %u %.0f %% of its speed between %.1f and %.1f ms; "
-		    "since then %s",
-		    n->tgid, n->ppm / 1e4, from, until, left);
+		note_taint(v, n, to);
 		return;
 	case HEALTH_GPU_NO_PROBES:
-		say(to,
-		    "GPU launches of pid %u were not seen: no probe could be set on its libcuda, and record said why; "
-		    "steps are those of the wire",
-		    n->tgid);
+		say(to, "GPU launches of pid %u were not seen%s%s; steps are those of the wire", n->tgid,
+		    *why ? "" : ": no probe could be set on its libcuda, and record said why", why);
+		return;
+	case HEALTH_GPU_WAITS:
+		say(to, "no GPU records of pid %u between %.1f and %.1f ms%s", n->tgid, from, until, why);
+		return;
+	case HEALTH_GPU_NO_STATE:
+		say(to, "clocks, neighbours and memory of the GPUs of pid %u were not seen%s", n->tgid, why);
 		return;
 	case HEALTH_GPU_DROPPED:
 		say(to, "%" PRIu64 " of %" PRIu64 " GPU records of pid %u were lost between %.1f and %.1f ms",
 		    n->n, n->of, n->tgid, from, until);
 		return;
 	default:
-		say(to, "GPU of pid %u: since %.1f ms %s", n->tgid, until, left);
+		say(to, "GPU of pid %u: since %.1f ms %s%s", n->tgid, until, left, why);
 	}
 }
 

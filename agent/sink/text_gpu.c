@@ -31,8 +31,9 @@ static const char *level_text(uint16_t level)
 
 static void write_level(struct page *p, const struct model_view *v, const struct gpu_health_sum *s)
 {
-	uint64_t launches = s->launches ? s->launches : v->gpu ? v->gpu->counts.launches : 0;
+	uint64_t launches = v->gpu && v->gpu->counts.launches > s->launches ? v->gpu->counts.launches : s->launches;
 	const char *simulated = s->simulated ? "SIMULATED, no real device: " : "";
+	const char *wanted = level_text(s->wanted ? s->wanted : s->level);
 	char dropped[40] = "none lost";
 
 	if (s->dropped)
@@ -41,9 +42,13 @@ static void write_level(struct page *p, const struct model_view *v, const struct
 	if (s->records)
 		page__para(p, "GPU", LABEL, "%sserver %u: %s; %" PRIu64 " records, %s", simulated, s->server,
 			   level_text(s->level), s->records, dropped);
-	else
+	else if (launches)
 		page__para(p, "GPU", LABEL, "%sserver %u: %" PRIu64 " launches and no record: what the GPU did is NOT "
-			   "KNOWN (wanted: %s)", simulated, s->server, launches, level_text(s->level));
+			   "KNOWN (wanted: %s)", simulated, s->server, launches, wanted);
+	else
+		page__para(p, "GPU", LABEL, "%sserver %u: no record, and %s (wanted: %s)", simulated, s->server, s->no_probes ?
+			   "launches are not seen: what the GPU did is NOT KNOWN" : "no launch was seen: there was no work for "
+			   "the GPU", wanted);
 	page__style(p, STYLE_PLAIN);
 }
 

@@ -39,7 +39,8 @@ struct gpu {
 	int64_t ahead_ns;	/* its clock, in a time namespace of its own */
 	enum tl_gpu_level level;	/* as ordered */
 	enum tl_gpu_level fallback;	/* if there is no library any more */
-	enum tl_gpu_trouble trouble;	/* why the level was lowered, until it is told */
+	bool lowered;		/* ... and that is not told yet */
+	char reason[sizeof(((struct tl_gpu_health *)0)->why)];
 	bool broken, leaving, behind;
 	uint64_t late_ns;	/* leaving: should have left by then */
 	struct gpu_tids tids;
@@ -224,10 +225,11 @@ void gpu__pause(struct gpu *g)
 	order(g, TL_ORDER_IDLE);
 }
 
-void gpu__lower(struct gpu *g, enum tl_gpu_level level, enum tl_gpu_trouble trouble)
+void gpu__lower(struct gpu *g, enum tl_gpu_level level, const char *why)
 {
 	g->level = level;
-	g->trouble = trouble;
+	snprintf(g->reason, sizeof(g->reason), "%s", why);
+	g->lowered = true;
 	gpu__pause(g);
 }
 
@@ -361,6 +363,15 @@ enum tl_gpu_trouble gpu__trouble(struct gpu *g)
 	return trouble_of(gpu__state(g), gpu__why(g), holder);
 }
 
+/* Its words may also be on what went well. */
+static bool stands_against(uint32_t state, const char *why)
+{
+	static const char no_cuda[] = "CUDA is not in use";
+
+	return state == TL_RING_REFUSED || state == TL_RING_STARTING ||
+	       (state == TL_RING_IDLE && !strncmp(why, no_cuda, sizeof(no_cuda) - 1));
+}
+
 static void tell_health(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)
 {
 	struct gpu_counts c = gpu__counts(g), *t = &g->told;
@@ -380,9 +391,11 @@ static void tell_health(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *c
 	else if (span_ns)
 		h.overhead_ppm = 1000000;
 	h.trouble = trouble_of(state, gpu__why(g), h.holder);
-	if (h.trouble == TL_GPU_FINE)
-		h.trouble = g->trouble;
-	g->trouble = TL_GPU_FINE;
+	if (stands_against(state, g->why))
+		snprintf(h.why, sizeof(h.why), "%s", g->why);
+	if (g->lowered && !*h.why)
+		memcpy(h.why, g->reason, sizeof(h.why));
+	g->lowered = false;
 	*t = c;
 	g->told_ns = now_ns;
 	g->told_state = state;
@@ -402,7 +415,7 @@ int gpu__poll(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)
 		n++;
 	g->broken |= got < 0;
 	g->behind = !g->broken && (int64_t)(head - g->tail) > 0;
-	if (gpu__state(g) != g->told_state || g->level != g->told_level || g->trouble ||
+	if (gpu__state(g) != g->told_state || g->level != g->told_level || g->lowered ||
 	    since(now_ns, g->told_ns) >= SECOND_NS) {
 		tell_health(g, now_ns, fn, ctx);
 		n++;

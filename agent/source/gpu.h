@@ -42,7 +42,7 @@ void gpu__order(struct gpu *g, enum tl_gpu_level level, uint32_t max_window_ms);
 /* Closes the window; the level stays what it is. */
 void gpu__pause(struct gpu *g);
 /* A lower level from now on, and why: said by a tl_gpu_health at once. */
-void gpu__lower(struct gpu *g, enum tl_gpu_level level, enum tl_gpu_trouble trouble);
+void gpu__lower(struct gpu *g, enum tl_gpu_level level, const char *why);
 /* What there is without the library, before it comes and after it has gone: OFF, if nothing else is said. */
 void gpu__falls_to(struct gpu *g, enum tl_gpu_level level);
 

@@ -22,7 +22,8 @@ struct server {
 	/* what came of it */
 	uint64_t open_ns, n_opened;
 	uint32_t n_changes, window_ms;
-	struct governor_order last;
+	struct governor_order last, taint;
+	uint32_t n_tainted;
 	uint64_t changed_ns;
 };
 
@@ -49,6 +50,10 @@ static void obey(struct server *s, const struct governor_order *o)
 	}
 	if (o->what == GOVERNOR_CLOSE)
 		s->window_end = 0;
+	if (o->tainted) {
+		s->n_tainted++;
+		s->taint = *o;
+	}
 	if (o->changed) {
 		s->n_changes++;
 		s->last = *o;
@@ -192,6 +197,81 @@ static void test_too_dear_by_what_clients_see(void **state)
 		s.last.why,
 		"kernels -> graph: it costs 63.5 % of the server's speed while it lasts, "
 		"allowed is 1.0 %");
+	assert_string_equal(s.last.why + s.last.reason_at,
+			    "it costs 63.5 % of the server's speed while it lasts, allowed is 1.0 %");
+	/* what is tainted is the window, not the time when that was found out */
+	assert_true(s.last.tainted);
+	assert_int_equal(s.last.cost_ppm / 1000, 635);
+	assert_true(s.last.until_ns - s.last.since_ns >= 1900 * MS && s.last.until_ns - s.last.since_ns <= 2100 * MS);
+	assert_true(s.last.since_ns < s.changed_ns - 1900 * MS);
+}
+
+/* Whoever allows all of it still has to know what was measured meanwhile; and whoever allows little, of a window
+ * that pauses make up for. */
+static void test_taints(void **state)
+{
+	static const struct { uint32_t budget_ppm, slower_pct; uint64_t own_ppm; uint32_t least_ppm; } rows[] = {
+		{ 1000000, 50, 0, 400000 }, { 1000000, 0, 60000, 59000 }, { 0, 0, 15000, 14000 }, { 30000, 0, 40000, 39000 },
+		{ 1000000, 0, 40000, 0 }, { 0, 0, 9000, 0 }, { 30000, 0, 20000, 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct server s;
+
+		init(&s, TL_GPU_KERNELS, rows[i].budget_ppm);
+		s.slower_pct = rows[i].slower_pct;
+		s.own_ppm = rows[i].own_ppm;
+		s.idle = true;		/* so that there is something to compare with */
+		run_for(&s, S, false);
+		s.idle = false;
+		run_for(&s, 60 * S, false);
+		assert_int_equal(s.n_changes, 0);
+		assert_int_equal(s.n_tainted > 0, rows[i].least_ppm > 0);
+		if (!rows[i].least_ppm)
+			continue;
+		assert_true(s.taint.cost_ppm >= rows[i].least_ppm);
+		assert_true(s.taint.until_ns - s.taint.since_ns >= 1900 * MS);
+		assert_true(s.taint.until_ns - s.taint.since_ns <= 2100 * MS);
+	}
+}
+
+/* What clients saw of a window may be known only when nobody looks any more. */
+static void test_taints_at_the_end(void **state)
+{
+	for (uint32_t slower = 0; slower <= 50; slower += 50) {
+		struct governor_order o;
+		struct server s;
+
+		(void)state;
+		init(&s, TL_GPU_KERNELS, 0);
+		s.slower_pct = slower;
+		run_for(&s, 7 * S, false);	/* a window, and most of the pause behind it */
+		assert_int_equal(s.n_opened, 1);
+		assert_int_equal(s.n_tainted, 0);
+		governor__end(&s.g, s.now, &o);
+		assert_int_equal(o.tainted, slower > 0);
+		assert_false(o.changed);
+		if (slower)
+			assert_true(o.cost_ppm > 400000 && o.until_ns - o.since_ns <= 2100 * MS);
+	}
+}
+
+/* Graphs are recorded all the time: three seconds in a row, if all is allowed. */
+static void test_taints_by_the_second(void **state)
+{
+	struct server s;
+
+	(void)state;
+	init(&s, TL_GPU_GRAPH, 1000000);
+	s.own_ppm = 40000;
+	run_for(&s, 20 * S, false);
+	assert_int_equal(s.n_tainted, 0);
+	s.own_ppm = 80000;
+	run_for(&s, 20 * S, false);
+	assert_int_equal(s.n_changes, 0);
+	assert_true(s.n_tainted >= 10);
+	assert_true(s.taint.cost_ppm >= 75000);
 }
 
 static void test_too_dear_by_its_own_time_ends_the_window_at_once(void **state)
@@ -318,7 +398,8 @@ static void test_little_device_memory(void **state)
 	s.free_bytes = 200ull << 20;
 	run_for(&s, 10 * S, true);
 	assert_int_equal(s.last.level, TL_GPU_LAUNCHES);
-	assert_int_equal(s.last.trouble, TL_GPU_BUDGET);
+	assert_int_equal(s.last.trouble, TL_GPU_FINE);	/* it did not cost speed */
+	assert_false(s.last.tainted);
 	assert_string_equal(s.last.why, "kernels -> launches: 200 MB of device memory are free, and CUPTI takes some");
 	run_for(&s, 3600 * S, false);	/* not tried again as long as that is so */
 	assert_int_equal(s.n_changes, 1);
@@ -358,7 +439,7 @@ static void test_refused(void **state)
 		{ TL_GPU_BROKEN, true, "kernels -> launches: launches gave no records" },
 		{ TL_GPU_BAD_STAMPS, true, "kernels -> launches: impossible times" },
 		{ TL_GPU_FINE, true, "kernels -> launches: no records can be had" },
-		{ TL_GPU_BUSY, false, "kernels -> launches: another tool has CUPTI" },
+		{ TL_GPU_BUSY, false, "kernels -> launches: another tool holds what is needed" },
 		{ 77, true, "kernels -> launches: no records can be had" },
 	};
 
@@ -475,6 +556,7 @@ int main(void)
 		cmocka_unit_test(test_windows_are_rare_while_clients_are_not_heard),
 		cmocka_unit_test(test_what_clients_see_counts),
 		cmocka_unit_test(test_noise_is_no_drift),
+		cmocka_unit_test(test_taints), cmocka_unit_test(test_taints_at_the_end), cmocka_unit_test(test_taints_by_the_second),
 		cmocka_unit_test(test_too_dear_by_what_clients_see),
 		cmocka_unit_test(test_too_dear_by_its_own_time_ends_the_window_at_once),
 		cmocka_unit_test(test_graphs_are_recorded_all_the_time),

@@ -274,12 +274,13 @@ static void test_gpu__lowers_the_level(void **state)
 	assert_int_equal(f->ring->order & 0xff, TL_ORDER_IDLE);
 	poll_after(f, 10);
 	assert_int_equal(f->got.n_healths, 1);		/* a pause is nothing new */
-	gpu__lower(f->gpu, TL_GPU_GRAPH, TL_GPU_BUDGET);
+	gpu__lower(f->gpu, TL_GPU_GRAPH, "it costs 56.8 %");
 	poll_after(f, 10);
 	assert_int_equal(f->got.n_healths, 2);
 	assert_int_equal(f->got.health.level, TL_GPU_KERNELS);
 	assert_int_equal(f->got.health.to_level, TL_GPU_GRAPH);
-	assert_int_equal(f->got.health.trouble, TL_GPU_BUDGET);
+	assert_int_equal(f->got.health.trouble, TL_GPU_FINE);
+	assert_string_equal(f->got.health.why, "it costs 56.8 %");
 	poll_after(f, 10);
 	assert_int_equal(f->got.n_healths, 2);
 	gpu__order(f->gpu, TL_GPU_GRAPH, 600000);
@@ -292,6 +293,7 @@ static void test_gpu__lowers_the_level(void **state)
 	assert_int_equal(f->got.health.level, TL_GPU_GRAPH);
 	assert_int_equal(f->got.health.to_level, TL_GPU_LAUNCHES);
 	assert_int_equal(f->got.health.trouble, TL_GPU_BROKEN);
+	assert_string_equal(f->got.health.why, "collection is dead");
 	poll_after(f, 10);
 	assert_int_equal(f->got.n_healths, 3);
 }

@@ -84,7 +84,7 @@ static void health(struct world *w, uint16_t trouble, uint64_t records)
 static void test_notes__trouble_with_records(void **state)
 {
 	static const struct { uint16_t trouble; const char *says; } cases[] = {
-		{ TL_GPU_BROKEN, "collection broken: pid 4242 made 340 GPU launches between 500.0 and "
+		{ TL_GPU_BROKEN, "collection broken: pid 4242 made 340 GPU launches (or more) between 500.0 and "
 				 "3000.0 ms, and no record came" },
 		{ TL_GPU_BAD_STAMPS, "17 of 17 GPU records of pid 4242 had impossible time stamps and were dropped" },
 		{ TL_GPU_BUSY, "nsys[991] has the GPU records of pid 4242: since 500.0 ms launches only" },
@@ -100,6 +100,81 @@ static void test_notes__trouble_with_records(void **state)
 		assert_non_null(strstr(notes(w), cases[i].says));
 		assert_null(strstr(w->notes, "idle"));
 	}
+}
+
+static void health_of(struct world *w, struct tl_gpu_health h, double t0, double t1, const char *why)
+{
+	h.hdr = (struct tl_hdr){ sizeof(h), TL_GPU_HEALTH, 0, 4242, 0, fake_ns(t1) };
+	h.since_ns = fake_ns(t0);
+	snprintf(h.why, sizeof(h.why), "%s", why);
+	assert_int_equal(evidence_on(&w->e, &h.hdr), 0);
+}
+
+/* The reason that was said when it happened, and nothing that is not so. */
+static void test_notes__reasons(void **state)
+{
+	static const struct { uint16_t trouble, level, to_level; const char *why, *says, *not; } cases[] = {
+		{ TL_GPU_FINE, TL_GPU_KERNELS, TL_GPU_LAUNCHES, "process 7 is traced by process 8; do this",
+		  "GPU of pid 4242: since 3000.0 ms launches only: process 7 is traced by process 8; do this", "another tool" },
+		{ TL_GPU_FINE, TL_GPU_LAUNCHES, TL_GPU_LAUNCHES, "waiting for cuptiSubscribe",
+		  "no GPU records of pid 4242 between 500.0 and 3000.0 ms: waiting for cuptiSubscribe", "TAINTED" },
+		{ TL_GPU_NO_STATE, TL_GPU_OFF, TL_GPU_OFF, "NVML does not answer",
+		  "memory of the GPUs of pid 4242 were not seen: NVML does not answer", "no GPU records" },
+		{ TL_GPU_NO_PROBES, TL_GPU_OFF, TL_GPU_OFF, "Permission denied", "not seen: Permission denied", "record said why" },
+		{ TL_GPU_BROKEN, TL_GPU_KERNELS, TL_GPU_LAUNCHES, "restart it", "is not known: restart it", "TAINTED" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct world *w = *state;
+
+		w->e.gpu_healths.n = 0;
+		health_of(w, (struct tl_gpu_health){ .trouble = cases[i].trouble, .level = cases[i].level, .to_level = cases[i].to_level,
+						     .launches = 10 }, 500, 3000, cases[i].why);
+		assert_non_null(strstr(notes(w), cases[i].says));
+		assert_null(strstr(w->notes, cases[i].not));
+	}
+}
+
+/* To wait for CUPTI is no news if it is short, and records come. */
+static void test_notes__short_wait(void **state)
+{
+	struct world *w = *state;
+
+	health_of(w, (struct tl_gpu_health){ .level = TL_GPU_LAUNCHES, .to_level = TL_GPU_LAUNCHES }, 500, 600, "waiting");
+	assert_non_null(strstr(notes(w), "waiting"));
+	health_of(w, (struct tl_gpu_health){ .level = TL_GPU_KERNELS, .to_level = TL_GPU_KERNELS, .records = 9 }, 600, 1600, "");
+	assert_null(strstr(notes(w), "waiting"));
+}
+
+static void test_notes__taints(void **state)
+{
+	struct world *w = *state;
+	struct tl_gpu_health h = { .trouble = TL_GPU_BUDGET, .level = TL_GPU_KERNELS, .to_level = TL_GPU_KERNELS, .overhead_ppm = 470000 };
+
+	health_of(w, h, 500, 2500, "");
+	h.overhead_ppm = 570000;
+	health_of(w, h, 3000, 5000, "");
+	h.overhead_ppm = 550000;
+	health_of(w, h, 5500, 7500, "");
+	assert_non_null(strstr(notes(w), "TAINTED: observing the GPU cost pid 4242 up to 57 % of its speed between 500.0 and "
+				       "7500.0 ms, in 3 windows or stretches: it is slower"));
+}
+
+/* Launches are counted since the last record, in all that was told of them. */
+static void test_notes__launches_of_a_broken_one(void **state)
+{
+	struct world *w = *state;
+	struct tl_gpu_health h = { .level = TL_GPU_KERNELS, .to_level = TL_GPU_KERNELS, .launches = 100, .records = 100 };
+
+	health_of(w, h, 0, 1000, "");
+	h.records = 0;
+	h.launches = 300;
+	health_of(w, h, 1000, 2000, "");
+	h.launches = 20;
+	h.to_level = TL_GPU_LAUNCHES;
+	h.trouble = TL_GPU_BROKEN;
+	health_of(w, h, 2000, 2100, "");
+	assert_non_null(strstr(notes(w), "made 320 GPU launches (or more) between 1000.0 and 2100.0 ms"));
 }
 
 static void test_notes__no_trouble_is_no_note(void **state)
@@ -227,6 +302,10 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		TEST(test_exit__says_who_and_how),
 		TEST(test_notes__trouble_with_records),
+		TEST(test_notes__reasons),
+		TEST(test_notes__short_wait),
+		TEST(test_notes__taints),
+		TEST(test_notes__launches_of_a_broken_one),
 		TEST(test_notes__no_trouble_is_no_note),
 		TEST(test_notes__bound_by_communication),
 		TEST(test_notes__a_late_rank_is_no_bound),
