@@ -230,6 +230,7 @@ static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
 {
 	struct gpu_attach_opts opts = { .tick = beat_all, .ctx = s };
 	struct gpu_reason r = { .trouble = TL_GPU_FINE };
+	const struct gpu_server *sv = map__get(s->servers, p->server);
 	const struct gpu_process *q;
 	struct gpu_entry entry;
 	int err;
@@ -261,6 +262,9 @@ static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
 		session_gpu_say_level(s, tgid, p, s->opts.level, p->probed ? TL_GPU_LAUNCHES : TL_GPU_OFF, &r);
 		return;
 	}
+	if (sv && s->opts.level == TL_GPU_GRAPH && !sv->gov.n_windows && sv->gov.pause_ns)
+		log_warn("pid %u: records of graphs begin %.1f s after the attach: gaps between tokens are measured without them first",
+			 tgid, sv->gov.pause_ns / 1e9);
 	if (p->probed)
 		gpu__falls_to(p->gpu, TL_GPU_LAUNCHES);
 	p->before = (struct gpu_counts){ 0 };

@@ -153,9 +153,10 @@ static int govern(struct session_gpu *s, uint32_t server, struct gpu_server *sv,
 			 (unsigned long long)sv->gov.n_windows);
 	if (sv->gov.inside_ns != inside_ns)
 		log_info(
-			"pid %u: GPU: window closed after %.1f s, cost %.2f %% while it lasted, the next one in %.1f s",
+			"pid %u: GPU: window closed after %.1f s, cost %.2f %% while it lasted, the next one in %.1f s%s",
 			server, (sv->gov.inside_ns - inside_ns) / 1e9, sv->gov.cost_ppm / 1e4,
-			sv->gov.pause_ns / 1e9);
+			sv->gov.pause_ns / 1e9, governor__drift_ppm(&sv->gov, now) >= 0 || !sv->gov.pause_ns ? "" :
+			": it is not known yet whether clients see it, which takes a few windows or a long pause");
 	for (p = map__oldest(s->processes, &tgid); p && !err;
 	     p = map__newer(s->processes, p, &tgid)) {
 		if (p->server == server)
