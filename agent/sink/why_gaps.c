@@ -254,7 +254,7 @@ int why_how(struct page *p, const struct trace *t, struct blame *b)
 	err = blame__how(b, s, &h);
 	for (size_t i = 0; !err && i < h.n; i++)
 		if (t->q && h.v[i].engine == t->q->engine)
-			page__para(p, "  -", 4, "%s", how_text(t->v, &h.v[i], text, sizeof(text)));
+			page__para(p, "  -", 4, "in all of the recording, %s", how_text(t->v, &h.v[i], text, sizeof(text)));
 	blame_sum__free(s);
 	return err;
 }
