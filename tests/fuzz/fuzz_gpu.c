@@ -116,6 +116,14 @@ static void step(struct source *s, struct model *m)
 		abort();
 }
 
+static void look_at_bubbles(void *ctx, uint32_t engine, const struct gpu_bubbles *b)
+{
+	(void)ctx;
+	(void)engine;
+	if (b->between_ns > b->idle_ns)
+		abort();
+}
+
 static void check(const struct model_view *v)
 {
 	const struct gpu_facts *g = v->gpu;
@@ -139,12 +147,8 @@ static void check(const struct model_view *v)
 			abort();
 	if (g->counts.spans_joined > g->counts.spans || g->counts.spans_in_steps > g->counts.spans)
 		abort();
-	for (uint32_t i = 0; i < v->n_engines; i++) {
-		struct gpu_bubbles b;
-
-		if (gpu_bubbles(v, i, &b) || b.between_ns > b.idle_ns)
-			abort();
-	}
+	if (gpu_bubbles_each(v, look_at_bubbles, NULL))
+		abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
