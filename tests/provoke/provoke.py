@@ -148,8 +148,9 @@ def quiet(r):
 
 
 def others_pct(r):
-	"""How much of the time between tokens other work on this machine took, that nobody here started: in %."""
-	known = set(family(r.server.pid)) | set(family(os.getpid())) | {r.culprits.get("hog")}
+	"""How much of the time between tokens other work took, in %: of this machine, or of the clients, which are
+	threads of this process; not what was started to disturb."""
+	known = set(family(r.server.pid)) | set(family(os.getpid())) - {os.getpid()} | {r.culprits.get("hog")}
 	total = sum(m["ms"] / m["share_pct"] * 100 for m in r.blame["blame"]["by_mechanism"] if m["mechanism"] == "own_decode")
 	return 100 * sum(ms for ms, kind, ident in r.culprits_of("run_queue") if kind == "process" and int(ident) not in known) / total
 
