@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What really happened, from two witnesses that know nothing of tokenlag: the server's log, which says
 which task ran on which slot and when, and tools/load, which stamped what its client saw."""
+import math
 import re
 
 SLACK_NS = 3000000	# between a log line and a step on the same slot: far less than a step takes
@@ -132,5 +133,5 @@ def join_share(truth, rep, name_of):
 
 def quantiles(values):
 	v = sorted(values)
-	at = lambda q: v[min(len(v) - 1, int(q * len(v)))]
+	at = lambda q: v[max(0, math.ceil(q * len(v)) - 1)]	# nearest rank
 	return {"n": len(v), "p50": at(.5), "p99": at(.99), "max": v[-1], "min": v[0]} if v else None
