@@ -2,6 +2,7 @@
 /* How an engine takes turns: not every sequence is in every step, and steps are planned ahead. */
 #include "base/pct.h"
 #include "model/blame_priv.h"
+#include "model/servers.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -149,35 +150,26 @@ static int learn_ahead(struct blame *b)
 
 /* ---- what a step may have ---- */
 
-static uint32_t server_of(const struct tl_engine *e)
+static int learn_limits(struct blame *b)
 {
-	return e->server ? e->server : e->hdr.tgid;
-}
+	struct engine_limits *limits;
+	int err = servers_limits(&b->v, &limits);
 
-/* The process that was told is not the one that schedules. */
-static void learn_limits(struct blame *b)
-{
+	if (err)
+		return err;
 	for (size_t e = 0; e < b->v.n_engines; e++) {
-		const struct tl_engine *own = &b->v.engines[e].e;
-		struct turns *t = &b->turns[e];
-
-		t->max_seqs = own->max_seqs;
-		t->max_tokens = own->max_step_tokens;
-		for (size_t i = 0; b->ix.first[e] < b->ix.first[e + 1] && i < b->v.n_engines; i++) {
-			const struct tl_engine *other = &b->v.engines[i].e;
-
-			if (server_of(other) != server_of(own))
-				continue;
-			t->max_seqs = t->max_seqs ? t->max_seqs : other->max_seqs;
-			t->max_tokens = t->max_tokens ? t->max_tokens : other->max_step_tokens;
-		}
+		b->turns[e].max_seqs = limits[e].max_seqs;
+		b->turns[e].max_tokens = limits[e].max_step_tokens;
 	}
+	free(limits);
+	return 0;
 }
 
 int turns_learn(struct blame *b)
 {
 	int err = learn_skipped(b);
 
-	learn_limits(b);
+	if (!err)
+		err = learn_limits(b);
 	return err ? err : learn_ahead(b);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sequences that lost their place without a word: the recording ended first, or the engine has no counters. */
+#include "model/servers.h"
 #include "model/state.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 /*
  * vLLM gives each sequence that decodes its token in each step, as long as the step has tokens left for it. One that
@@ -12,23 +14,10 @@
  */
 enum { MIN_AWAY = 8, MAX_LOOKED = 256, KV_FULL_PPM = 800000 };
 
-static const struct rec_engine *told_of_limits(const struct model *m, uint32_t engine)
-{
-	const struct tl_engine *own = &m->engines[engine].e;
-
-	for (size_t i = 0; i < m->v.n_engines; i++) {
-		const struct tl_engine *e = &m->engines[i].e;
-
-		if (e->max_step_tokens && (i == engine || (own->server && e->server == own->server)))
-			return &m->engines[i];
-	}
-	return NULL;
-}
-
 /* Could this step have had one token more, of a sequence that runs? Prompts may take all of them. */
-static bool has_token_left(const struct model *m, const struct rec_step *st, const struct rec_engine *limits)
+static bool has_token_left(const struct model *m, const struct rec_step *st, const struct engine_limits *limits)
 {
-	if (limits && st->n_tokens < limits->e.max_step_tokens)
+	if (st->n_tokens < limits->max_step_tokens)
 		return true;
 	for (uint32_t i = 0; i < st->n_members; i++)
 		if (m->members[st->first_member + i].phase != TL_DECODE)
@@ -52,7 +41,7 @@ static bool lost_in(const struct model *m, uint64_t from_ns, uint64_t until_ns)
 }
 
 /* Was it in none of the steps behind its step `after` until then, although they had tokens for it? */
-static bool is_away(const struct model *m, const struct rec_engine *limits, const struct rec_sequence *q,
+static bool is_away(const struct model *m, const struct engine_limits *limits, const struct rec_sequence *q,
 		    uint32_t after, uint32_t before, uint64_t until_ns)
 {
 	bool full = may_be_full(m, &m->steps[after]);
@@ -105,9 +94,8 @@ static uint64_t waits_until(const struct model *m, const struct rec_sequence *q)
 	return q->ended ? 0 : m->v.t1_ns;	/* its last output may not be written yet */
 }
 
-static int infer(struct model *m, struct rec_sequence *q)
+static int infer(struct model *m, const struct engine_limits *limits, struct rec_sequence *q)
 {
-	const struct rec_engine *limits = told_of_limits(m, q->engine);
 	uint64_t context = q->kept > 0 ? (uint64_t)q->kept : 0;
 
 	for (size_t k = 0; k < q->n_visits; k++) {
@@ -131,10 +119,17 @@ static int infer(struct model *m, struct rec_sequence *q)
 
 int infer_parked(struct model *m)
 {
-	int err = 0;
+	struct engine_limits *limits;
+	struct model_view v;
+	int err;
 
+	model__view(m, &v);
+	err = servers_limits(&v, &limits);
+	if (err)
+		return err;
 	for (size_t i = 0; i < m->v.n_seqs && !err; i++)
 		if (m->engines[m->seqs[i].engine].e.engine == TL_ENGINE_VLLM)
-			err = infer(m, &m->seqs[i]);
+			err = infer(m, &limits[m->seqs[i].engine], &m->seqs[i]);
+	free(limits);
 	return err;
 }

@@ -88,6 +88,39 @@ void servers__free(struct servers *s)
 	free(s);
 }
 
+int servers_limits(const struct model_view *v, struct engine_limits **ret)
+{
+	struct engine_limits *limits = calloc(v->n_engines + 1, sizeof(*limits));
+	struct map *of_server = map__new(sizeof(struct engine_limits), SIZE_MAX);
+	struct engine_limits *l;
+	int err = limits && of_server ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < v->n_engines && !err; i++) {
+		const struct tl_engine *e = &v->engines[i].e;
+
+		l = map__put(of_server, server_of_engine(e), NULL);
+		if (!l) {
+			err = -ENOMEM;
+			break;
+		}
+		l->max_seqs = l->max_seqs ? l->max_seqs : e->max_seqs;
+		l->max_step_tokens = l->max_step_tokens ? l->max_step_tokens : e->max_step_tokens;
+	}
+	for (size_t i = 0; i < v->n_engines && !err; i++) {
+		const struct tl_engine *e = &v->engines[i].e;
+
+		l = map__get(of_server, server_of_engine(e));
+		limits[i].max_seqs = e->max_seqs ? e->max_seqs : l->max_seqs;
+		limits[i].max_step_tokens = e->max_step_tokens ? e->max_step_tokens : l->max_step_tokens;
+	}
+	map__free(of_server);
+	if (err)
+		free(limits);
+	else
+		*ret = limits;
+	return err;
+}
+
 uint32_t servers__of(const struct servers *s, uint32_t tgid)
 {
 	const struct said *p = map__get(s->said, tgid);

@@ -22,4 +22,11 @@ static inline uint32_t server_of_engine(const struct tl_engine *e)
 	return e->server ? e->server : e->hdr.tgid;
 }
 
+struct engine_limits {
+	uint32_t max_seqs, max_step_tokens;	/* most in one step; 0: not known */
+};
+/* Of each engine, as it or else the first process of its server says: which one was told is often not the one that
+ * schedules. *ret is to be freed. 0 or -ENOMEM. */
+int servers_limits(const struct model_view *v, struct engine_limits **ret);
+
 #endif
