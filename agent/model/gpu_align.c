@@ -121,7 +121,9 @@ static int64_t new_level(const struct aligner *a, const struct choice *from, int
 {
 	int64_t off = (int64_t)((uint64_t)lag - (uint64_t)from->level_ns), most = a->skip_ns / 4;
 
-	return is_pause(a, i) || off < 0 ? lag : from->level_ns + (off > most ? most : off);
+	if (is_pause(a, i) || off < 0)
+		return lag;
+	return (int64_t)((uint64_t)from->level_ns + (uint64_t)(off > most ? most : off));
 }
 
 /* The cheapest way to come to this choice of burst i. */

@@ -7,6 +7,13 @@
 
 enum { MIN_HOLE_NS = 20000 };	/* launching takes that */
 
+/* Saturates: times in a damaged recording may lie centuries apart, and a part stays no more than its whole. */
+static void add(uint64_t *sum_ns, uint64_t ns)
+{
+	if (__builtin_add_overflow(*sum_ns, ns, sum_ns))
+		*sum_ns = UINT64_MAX;
+}
+
 static void count_graph(const struct gpu_step *s, struct gpu_bubbles *ret)
 {
 	if (!s->seen)
@@ -23,7 +30,7 @@ static void look_at_host(const struct clues *c, uint32_t engine, uint64_t t0_ns,
 
 	clues__engine(c, engine, t0_ns, t1_ns, &l);
 	for (size_t i = 0; i < l.n; i++)
-		ret->by_ns[l.v[i].mechanism] += l.v[i].ns;
+		add(&ret->by_ns[l.v[i].mechanism], l.v[i].ns);
 }
 
 static void sum_engine(const struct model_view *v, const struct step_index *ix, const struct clues *c, uint32_t engine,
@@ -44,10 +51,10 @@ static void sum_engine(const struct model_view *v, const struct step_index *ix, 
 		hole = before && s->gpu0_ns > before->gpu1_ns ? s->gpu0_ns - before->gpu1_ns : 0;
 		ret->n_steps++;
 		ret->at_most |= s->at_least;
-		ret->busy_ns += s->busy_ns;
-		ret->idle_ns += s->idle_ns;
+		add(&ret->busy_ns, s->busy_ns);
+		add(&ret->idle_ns, s->idle_ns);
 		if (hole > MIN_HOLE_NS && hole <= s->idle_ns) {	/* else it is behind a pause without work */
-			ret->between_ns += hole;
+			add(&ret->between_ns, hole);
 			look_at_host(c, engine, before->gpu1_ns, s->gpu0_ns, ret);
 		}
 		before = s;
