@@ -67,13 +67,18 @@ void vsched__lost(struct vsched *s, uint64_t now_ns)
 }
 
 /* The step that was planned is not known to be this one: who has ended and was in it, is over now. */
-static int drop_plan(struct vsched *s, const struct vseq *seqs)
+static int drop_plan(struct vsched *s, struct vseq *seqs)
 {
 	int err = 0;
 
-	for (size_t i = 0; i < s->plan.n && !err; i++)
-		if (seqs[s->plan.v[i]].state == VSEQ_OVER)
-			err = vslots_push(&s->over, s->plan.v[i]);
+	for (size_t i = 0; i < s->plan.n && !err; i++) {
+		struct vseq *q = &seqs[s->plan.v[i]];
+
+		if (q->state != VSEQ_OVER)
+			continue;
+		q->in_flight = false;
+		err = vslots_push(&s->over, q->slot);
+	}
 	s->plan.n = 0;
 	return err;
 }

@@ -238,6 +238,16 @@ static int settle_one(struct settling *t, struct vseq *q)
 	return row && row->finished ? finish(t, q, row) : 0;
 }
 
+/* It was taken for one whose end was not seen, and gives output: it runs. */
+static int take_back(struct vsched *s, struct vseq *q)
+{
+	for (size_t i = 0; i < s->over.n; i++)
+		if (s->over.v[i] == q->slot)
+			vslots_erase(&s->over, i--);
+	q->given_up = false;
+	return vslots_push(&s->running, q->slot);
+}
+
 /* Output of some that were not planned: their admission was not counted, or nobody was preempted. */
 static int settle_unplanned(struct settling *t)
 {
@@ -261,6 +271,8 @@ static int settle_unplanned(struct settling *t)
 				vsched_take_on(q);
 			}
 			q->guess |= t->left < vseq_rest(q);
+		} else if (q->given_up) {
+			err = take_back(s, q);
 		}
 		if (!err)
 			err = settle_one(t, q);
