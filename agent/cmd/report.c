@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenlag report: what a recording says, as text or JSON. */
+#include "base/str.h"
 #include "cmd/cmd.h"
 #include "cmd/log.h"
 #include "cmd/replay.h"
@@ -11,6 +12,7 @@
 struct report_opts {
 	const char *file, *request;
 	bool json, all, no_steps, no_self;
+	uint64_t top;	/* 0: as many as by default */
 	struct model_opts model;
 };
 
@@ -20,7 +22,8 @@ static const struct argp_option options[] = {
 	{ "json", 'j', NULL, 0, "Print JSON (doc/report-json.md)", 0 },
 	{ "request", 'r', "ID", 0, "Details of one request: r17, 17, or the beginning of its response id, "
 	  "X-Request-Id or traceparent", 0 },
-	{ "all", 'a', NULL, 0, "JSON: also the parts of gaps that are as usual", 1 },
+	{ "all", 'a', NULL, 0, "Text: list all requests; JSON: also gaps that are as usual", 0 },
+	{ "top", 'n', "N", 0, "Text: list this many of the slowest requests. Default: 12", 0 },
 	{ "no-steps", OPT_NO_STEPS, NULL, 0, "JSON: leave out the steps, which are its bulk", 1 },
 	{ "no-self", OPT_NO_SELF, NULL, 0, "JSON: leave out the observer's own costs, the only part in which "
 	  "a replay differs from what record --json printed", 1 },
@@ -39,6 +42,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'a':
 		o->all = true;
+		return 0;
+	case 'n':
+		if (str_parse_u64(arg, &o->top) || !o->top)
+			argp_error(state, "'%s' is no number of requests: 1 or more", arg);
 		return 0;
 	case 'r':
 		o->request = arg;
@@ -71,6 +78,7 @@ static int print(const void *asked, const struct model_view *v, const char *trou
 	err = summarise(v, &s);
 	if (err)
 		return err;
+	to.max_requests = o->all ? SIZE_MAX : o->top;
 	if (!o->json)
 		say_trouble(trouble);
 	if (!o->request)

@@ -12,6 +12,7 @@ struct text_opts {
 	int width;		/* columns, 0: 100; less than 60 is taken as 60 */
 	bool color;		/* escape codes: for terminals only */
 	bool utf8;		/* block characters for bars; the locale decides */
+	size_t max_requests;	/* that a report's table lists; 0: as many as by default */
 };
 
 enum page_style { STYLE_PLAIN, STYLE_BOLD, STYLE_DIM, STYLE_WAIT, STYLE_PREFILL, STYLE_DECODE,

@@ -427,7 +427,7 @@ int text_report(const struct model_view *v, const struct summary *s, const struc
 		text_batch(&p, s);
 		err = text_scheduler(&p, v, s);
 		if (!err)
-			err = text_slowest(&p, v);
+			err = text_slowest(&p, v, o->max_requests);
 		if (err)
 			return err;
 		text_failures(&p, v);

@@ -37,8 +37,8 @@ int text_gpu(struct page *p, const struct model_view *v);
 /* Is a slot anything to its users? vLLM has none: there it is the number of a sequence. */
 bool text_has_slots(const struct model_view *v);
 
-/* The tables of single requests. Return 0 or -ENOMEM. */
-int text_slowest(struct page *p, const struct model_view *v);
+/* The tables of single requests: max of them, 0: as many as by default. 0 or -ENOMEM. */
+int text_slowest(struct page *p, const struct model_view *v, size_t max);
 void text_failures(struct page *p, const struct model_view *v);
 
 /* What made this request slow, in the more words the larger buf is. Returns buf. */

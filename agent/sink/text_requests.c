@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tables of single requests in the text report: the slowest, and those that failed. */
 #include "base/units.h"
+#include "base/util.h"
 #include "sink/notes.h"
 #include "sink/text_priv.h"
 #include "sink/who.h"
@@ -10,9 +11,7 @@
 #include <string.h>
 
 enum {
-	BY_TTFT = 8,
-	BY_TPOT = 4,
-	MAX_SLOWEST = BY_TTFT + BY_TPOT,
+	DEFAULT_LISTED = 12,
 	MAX_FAILURES = 20,
 	MAX_NAMED = 12,
 	NAME_COLUMNS = 12	/* of an X-Request-Id: its begin, which is what tells them apart */
@@ -166,18 +165,19 @@ static void write_left_out(struct page *p, const struct table *t)
 		   t->prefill ? "" : "prefill", t->prefill || t->no_slots ? "" : ", ", t->no_slots ? "" : "slot", WIDER);
 }
 
-static int write_pick(struct page *p, const struct model_view *v, const struct table *table,
-		      const struct pick *k)
+static int write_pick(struct page *p, const struct model_view *v, const struct table *table, size_t index)
 {
-	const struct rec_request *r = &v->requests[k->index];
+	const struct rec_request *r = &v->requests[index];
 	char a[CELL_LEN], b[CELL_LEN], c[CELL_LEN], d[CELL_LEN], e[CELL_LEN], f[CELL_LEN],
 		g[CELL_LEN];
 	char h[CELL_LEN], hint[HINT_LEN], tokens[64], slot[16] = "-";
+	struct req_metrics m;
 	struct trace t;
-	int err = trace__init(&t, v, k->index);
+	int err = trace__init(&t, v, index);
 
 	if (err)
 		return err;
+	request_metrics(v, r, &m);
 	snprintf(tokens, sizeof(tokens), "%s/%s/%s", cell_count(a, r->prompt.n, r->prompt.prov),
 		 cell_count(b, r->cached.n, r->cached.prov),
 		 cell_count(c, r->output.n, r->output.prov));
@@ -190,10 +190,10 @@ static int write_pick(struct page *p, const struct model_view *v, const struct t
 		fprintf(p->out, "%-8u ", pid_of(v, r));
 	if (table->state)
 		fprintf(p->out, "%-10s", req_state_names[r->state]);
-	fprintf(p->out, "%13s%7s%7s", tokens, cell_ms(d, k->m.ttft_ns), cell_ms(e, k->m.queue_ns));
+	fprintf(p->out, "%13s%7s%7s", tokens, cell_ms(d, m.ttft_ns), cell_ms(e, m.queue_ns));
 	if (table->prefill)
-		fprintf(p->out, "%8s", cell_ms(f, k->m.prefill_ns));
-	fprintf(p->out, "%6s%7s", cell_ms(g, k->m.tpot_ns), cell_ms(h, k->m.e2e_ns));
+		fprintf(p->out, "%8s", cell_ms(f, m.prefill_ns));
+	fprintf(p->out, "%6s%7s", cell_ms(g, m.tpot_ns), cell_ms(h, m.e2e_ns));
 	if (table->slot)
 		fprintf(p->out, "%5s", slot);
 	text_hint(&t, hint, sizeof(hint));
@@ -205,62 +205,101 @@ static int write_pick(struct page *p, const struct model_view *v, const struct t
 	return 0;
 }
 
-static int take(struct page *p, const struct model_view *v, const struct table *t,
-		struct pick *picks, size_t n, size_t max, size_t *taken)
-{
-	for (size_t i = 0, done = 0; i < n && done < max && *taken < MAX_SLOWEST; i++) {
-		int err;
+/* Which requests the table lists, in its order. */
+struct listed {
+	size_t *at;	/* indices of picks */
+	size_t n, n_ttft, n_tpot;
+};
 
-		if (picks[i].taken)
-			continue;
-		err = write_pick(p, v, t, &picks[i]);
-		if (err)
-			return err;
-		picks[i].taken = true;
-		++*taken;
-		done++;
+/* Up to max more of the first n picks; returns how many. */
+static size_t take(struct listed *l, struct pick *picks, size_t n, size_t max)
+{
+	size_t before = l->n;
+
+	for (size_t i = 0; i < n && l->n - before < max; i++)
+		if (!picks[i].taken) {
+			picks[i].taken = true;
+			l->at[l->n++] = picks[i].index;
+		}
+	return l->n - before;
+}
+
+/* Two of three by TTFT and the others by TPOT; those without by e2e, as far as there is room. */
+static void choose(struct listed *l, struct pick *picks, size_t n, size_t max)
+{
+	size_t n_ttft = 0, n_tpot = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		n_ttft += picks[i].m.ttft_ns >= 0;
+		n_tpot += picks[i].m.tpot_ns >= 0;
 	}
+	qsort(picks, n, sizeof(*picks), by_ttft);
+	l->n_ttft = take(l, picks, n_ttft, n > max ? max - max / 3 : n);
+	if (n > max) {
+		qsort(picks, n, sizeof(*picks), by_tpot);
+		l->n_tpot = take(l, picks, n_tpot, max / 3);
+	}
+	qsort(picks, n, sizeof(*picks), by_e2e);
+	take(l, picks, n, max - l->n);
+}
+
+/* "slowest requests: 8 by TTFT, then 4 by TPOT (ms)" */
+static void write_title(struct page *p, const struct listed *l, bool all)
+{
+	const struct { const char *by; size_t n; } orders[] = {
+		{ "TTFT", l->n_ttft }, { "TPOT", l->n_tpot }, { "e2e", l->n - l->n_ttft - l->n_tpot },
+	};
+	char text[120];
+	int at = 0;
+
+	if (all) {
+		page__heading(p, "requests, slowest TTFT first (ms)");
+		return;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(orders); i++)
+		if (orders[i].n)
+			at += snprintf(text + at, sizeof(text) - (size_t)at, "%s%zu by %s", at ? ", then " : "", orders[i].n,
+				       orders[i].by);
+	page__heading(p, "slowest request%s: %s (ms)", l->n == 1 ? "" : "s", text);
+}
+
+static int write_listed(struct page *p, const struct model_view *v, const struct listed *l, size_t n)
+{
+	struct table t = table_for(p, v);
+	int err = 0;
+
+	write_title(p, l, l->n == n);
+	write_table_head(p, &t);
+	for (size_t i = 0; i < l->n && !err; i++)
+		err = write_pick(p, v, &t, l->at[i]);
+	if (err)
+		return err;
+	if (l->n < n)
+		page__para(p, "", 0, "%zu more request%s not in this table: report --all lists all %zu, -n N the slowest N.",
+			   n - l->n, n - l->n == 1 ? " is" : "s are", n);
+	write_left_out(p, &t);
 	return 0;
 }
 
-int text_slowest(struct page *p, const struct model_view *v)
+int text_slowest(struct page *p, const struct model_view *v, size_t max)
 {
 	struct pick *picks = calloc(v->n_requests, sizeof(*picks));
-	struct table t = table_for(p, v);
-	size_t n = 0, n_ttft = 0, n_tpot = 0, taken = 0;
-	int err;
+	struct listed l = { .at = calloc(v->n_requests, sizeof(*l.at)) };
+	int err = picks && l.at ? 0 : -ENOMEM;
+	size_t n = 0;
 
-	if (!picks)
-		return -ENOMEM;
-	for (size_t i = 0; i < v->n_requests; i++) {
+	for (size_t i = 0; i < v->n_requests && !err; i++) {
 		if (!request_counts(&v->requests[i]))
 			continue;
 		request_metrics(v, &v->requests[i], &picks[n].m);
-		n_ttft += picks[n].m.ttft_ns >= 0;
-		n_tpot += picks[n].m.tpot_ns >= 0;
 		picks[n++].index = i;
 	}
-	if (!n) {
-		free(picks);
-		return 0;
+	if (n) {
+		choose(&l, picks, n, max ? max : DEFAULT_LISTED);
+		err = write_listed(p, v, &l, n);
 	}
-	page__heading(p, "%s",
-		      n > MAX_SLOWEST ? "slowest requests: 8 by TTFT, then 4 by TPOT (ms)"
-				      : "requests, slowest TTFT first (ms)");
-	write_table_head(p, &t);
-	qsort(picks, n, sizeof(*picks), by_ttft);
-	err = take(p, v, &t, picks, n_ttft, n > MAX_SLOWEST ? BY_TTFT : n, &taken);
-	if (!err && n > MAX_SLOWEST) {
-		qsort(picks, n, sizeof(*picks), by_tpot);
-		err = take(p, v, &t, picks, n_tpot, BY_TPOT, &taken);
-	}
-	if (!err && taken < MAX_SLOWEST) {
-		qsort(picks, n, sizeof(*picks), by_e2e);
-		err = take(p, v, &t, picks, n, MAX_SLOWEST, &taken);
-	}
+	free(l.at);
 	free(picks);
-	if (!err)
-		write_left_out(p, &t);
 	return err;
 }
 
