@@ -101,8 +101,8 @@ int cmd_report(int argc, char **argv)
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
 	if (o.json && o.request) {
-		log_error("--request prints text; take one request out of the JSON with jq: "
-			  "'.requests[] | select(.id == \"%s\")'", o.request);
+		log_error("--request prints text: 'tokenlag why --json' has JSON of one request, and jq takes it out of the "
+			  "report's: '.requests[] | select(.id == \"%s\")'", o.request);
 		return CMD_USAGE;
 	}
 	return replay_command(o.file, &o.model, print, &o);

@@ -10,6 +10,13 @@
 
 struct why_args {
 	const char *file, *request;
+	bool json;
+};
+
+static const struct argp_option options[] = {
+	{ "json", 'j', NULL, 0, "Print JSON (doc/report-json.md)", 0 },
+	{ "request", 'r', "ID", 0, "The same as REQUEST", 0 },
+	{ 0 }
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -17,13 +24,19 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	struct why_args *o = state->input;
 
 	switch (key) {
+	case 'j':
+		o->json = true;
+		return 0;
 	case ARGP_KEY_ARG:
-		if (!o->file)
+		if (!o->file) {
 			o->file = arg;
-		else if (!o->request)
-			o->request = arg;
-		else
-			argp_error(state, "unexpected '%s'", arg);
+			return 0;
+		}
+		/* fall through */
+	case 'r':
+		if (o->request)
+			argp_error(state, "one request at a time: '%s' and '%s'", o->request, arg);
+		o->request = arg;
 		return 0;
 	}
 	return ARGP_ERR_UNKNOWN;
@@ -55,7 +68,8 @@ static int print(const void *asked, const struct model_view *v, const char *trou
 	struct text_opts wo = replay_text_opts();
 	size_t i;
 
-	say_trouble(trouble);
+	if (!o->json)
+		say_trouble(trouble);
 	if (o->request) {
 		if (replay_find(v, o->request, &i))
 			return -ENOENT;
@@ -63,18 +77,21 @@ static int print(const void *asked, const struct model_view *v, const char *trou
 		log_error("the recording has no request that was seen from its beginning to its end");
 		return -ENOENT;
 	}
+	if (o->json)
+		return why_request_json(v, i, *trouble ? trouble : NULL, stdout);
 	return why_request(v, i, &wo, stdout);
 }
 
 int cmd_why(int argc, char **argv)
 {
 	static const struct argp_child children[] = { { &log_argp, 0, "Messages:", -1 }, { 0 } };
-	static const struct argp argp = { NULL, parse, "[FILE [REQUEST]]",
+	static const struct argp argp = { options, parse, "[FILE [REQUEST]]",
 		"Show where the time of one request went: waits, prefill steps, decode steps with who else was "
 		"in them, delivery. Without REQUEST: the one with the worst TTFT. FILE: trace.tlag if not "
 		"given.\v"
 		"REQUEST is r17, 17, or the beginning of a response id, X-Request-Id or traceparent.\n"
-		"Example: tokenlag why trace.tlag r17",
+		"Example: its waterfall, then what it was made of, for a script\n"
+		"  tokenlag why trace.tlag r17 && tokenlag why --json trace.tlag r17 | jq .parts",
 		children, NULL, NULL };
 	struct why_args o = { 0 };
 

@@ -2,6 +2,7 @@
 /* Words for what is known of GPUs, the same for text and JSON. */
 #include "sink/gpu_words.h"
 #include "base/map.h"
+#include "base/units.h"
 #include "base/util.h"
 #include "model/evidence.h"
 #include "model/gpu.h"
@@ -240,4 +241,33 @@ const uint32_t *gpu_healths__changes(const struct gpu_healths *h, uint32_t serve
 		n++;
 	*ret_n = n;
 	return h->at + lo;
+}
+
+/* ---- of a request ---- */
+
+static const char *share_text(uint64_t ns, bool shared, char *buf, size_t size)
+{
+	char ms[UNITS_LEN];
+
+	if (ns == GPU_UNKNOWN)
+		snprintf(buf, size, "not known");
+	else
+		snprintf(buf, size, "%s (%s)", units_ns(ms, ns), shared ? "its share, by tokens" : "alone in its steps");
+	return buf;
+}
+
+bool gpu_request_text(const struct model_view *v, size_t request, char *buf, size_t size)
+{
+	const struct gpu_share *s = v->gpu && request < v->gpu->n_shares ? &v->gpu->shares[request] : NULL;
+	char prefill[80], decode[80];
+	bool simulated = false;
+
+	if (!s || (s->prefill_ns == GPU_UNKNOWN && s->decode_ns == GPU_UNKNOWN))
+		return false;
+	for (size_t i = 0; i < v->evidence->gpu_healths.n; i++)
+		simulated |= v->evidence->gpu_healths.v[i].hdr.flags & TL_GPU_SIMULATED;
+	snprintf(buf, size, "%sGPU time: prefill %s, decode %s", simulated ? "SIMULATED " : "",
+		 share_text(s->prefill_ns, s->prefill_shared, prefill, sizeof(prefill)),
+		 share_text(s->decode_ns, s->decode_shared, decode, sizeof(decode)));
+	return true;
 }

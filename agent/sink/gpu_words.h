@@ -18,6 +18,9 @@ const char *gpu_phase_name(uint8_t phase);
 /* Why the level changed, in a few words; buf is for those that hold a number or a name. */
 const char *gpu_why(const struct tl_gpu_health *h, char buf[80]);
 
+/* "GPU time: prefill 12.3 ms (its share, by tokens), decode not known" of a request (index); false: nothing is known. */
+bool gpu_request_text(const struct model_view *v, size_t request, char *buf, size_t size);
+
 struct gpu_health_sum {		/* of all processes of a server */
 	uint32_t server;	/* its first process, as far as is known */
 	bool any;

@@ -6,6 +6,7 @@
 #include "sink/claims.h"
 #include "sink/json_priv.h"
 #include "sink/notes.h"
+#include "sink/wall.h"
 
 #include <errno.h>
 #include <time.h>
@@ -94,31 +95,35 @@ void json_tiers(struct jsonw *w, uint32_t tiers)
 	jsonw__end_array(w);
 }
 
-/* Wall time at the start of the recording; "" if the capture does not say. */
-static const char *utc_of_start(const struct model_view *v, char buf[48])
+/* A wall time, to the us; 0: not known. */
+static void write_utc(struct jsonw *w, const char *key, uint64_t ns)
 {
-	uint64_t ns, since;
+	time_t s = (time_t)(ns / 1000000000);
+	char buf[48] = "";
 	struct tm tm;
-	time_t s;
 	size_t n;
 
-	buf[0] = '\0';
+	if (ns && gmtime_r(&s, &tm)) {
+		n = strftime(buf, 32, "%Y-%m-%dT%H:%M:%S", &tm);
+		snprintf(buf + n, sizeof(buf) - n, ".%06uZ", (unsigned int)(ns % 1000000000 / 1000));
+	}
+	json_str(w, key, buf);
+}
+
+/* Wall time at the start of the recording; 0 if the capture does not say. */
+static uint64_t utc_of_start(const struct model_view *v)
+{
+	uint64_t since;
+
 	if (!v->host || !v->host->realtime_ns)
-		return buf;
+		return 0;
 	since = v->host->hdr.ts_ns > v->t0_ns ? v->host->hdr.ts_ns - v->t0_ns : 0;
-	ns = v->host->realtime_ns - since;
-	s = (time_t)(ns / 1000000000);
-	if (!gmtime_r(&s, &tm))
-		return buf;
-	n = strftime(buf, 32, "%Y-%m-%dT%H:%M:%S", &tm);
-	snprintf(buf + n, 48 - n, ".%06uZ", (unsigned int)(ns % 1000000000 / 1000));
-	return buf;
+	return v->host->realtime_ns - since;
 }
 
 static void write_host(struct jsonw *w, const struct model_view *v)
 {
 	const struct tl_host *h = v->host;
-	char utc[48];
 
 	jsonw__key(w, "tool");
 	jsonw__object(w);
@@ -133,7 +138,7 @@ static void write_host(struct jsonw *w, const struct model_view *v)
 		jsonw__u64(w, h->n_cpus);
 	else
 		jsonw__null(w);
-	json_str(w, "t0_utc", utc_of_start(v, utc));
+	write_utc(w, "t0_utc", utc_of_start(v));
 	json_ms(w, "clock_error_ms", h && h->realtime_ns ? (int64_t)h->clock_err_ns : -1);
 	json_tiers(w, h ? h->tiers : 0);
 	jsonw__end_object(w);
@@ -452,6 +457,35 @@ int json_report(const struct model_view *v, const struct summary *s, const struc
 	return err;
 }
 
+/* ---- documents of their own ---- */
+
+void json_begin(struct jsonw *w, const struct model_view *v, const char *trouble, FILE *out)
+{
+	jsonw__init(w, to_file, out);
+	jsonw__object(w);
+	json_known_count(w, "schema", 1);
+	json_known_count(w, "t0_ns", v->t0_ns);
+	write_capture(w, v, trouble);
+}
+
+int json_end(struct jsonw *w, FILE *out)
+{
+	int err;
+
+	jsonw__end_object(w);
+	jsonw__newline(w);
+	err = jsonw__finish(w);
+	if (!err && fflush(out))
+		err = errno ? -errno : -EIO;
+	return err;
+}
+
+void json_began(struct jsonw *w, const struct model_view *v, uint64_t ns)
+{
+	json_since(w, "t0_ms", ns, v->t0_ns);
+	write_utc(w, "t0_utc", wall_ns(v, ns));
+}
+
 static int write_requests_blame(struct jsonw *w, const struct model_view *v, struct blame *b,
 				uint32_t request, bool all)
 {
@@ -460,11 +494,8 @@ static int write_requests_blame(struct jsonw *w, const struct model_view *v, str
 	jsonw__key(w, "requests");
 	jsonw__array(w);
 	for (uint32_t i = request ? request - 1 : 0; i < (request ? request : v->n_requests) && !err; i++) {
-		char id[16];
-
-		snprintf(id, sizeof(id), "r%u", v->requests[i].req);
 		jsonw__object(w);
-		json_str(w, "id", id);
+		json_id(w, &v->requests[i]);
 		err = json_gaps(w, v, b, i, all);
 		jsonw__end_object(w);
 	}
@@ -481,11 +512,7 @@ int json_blame_only(const struct model_view *v, const struct summary *s, struct 
 
 	if (err)
 		return err;
-	jsonw__init(&w, to_file, out);
-	jsonw__object(&w);
-	json_known_count(&w, "schema", 1);
-	json_known_count(&w, "t0_ns", v->t0_ns);
-	write_capture(&w, v, o->trouble);
+	json_begin(&w, v, o->trouble, out);
 	write_coverage(&w, v, s);
 	err = json_health(&w, v);
 	if (!err)
@@ -493,12 +520,5 @@ int json_blame_only(const struct model_view *v, const struct summary *s, struct 
 	if (!err)
 		err = write_requests_blame(&w, v, b, sel->request, o->all_gaps);
 	blame_sum__free(bs);
-	if (err)
-		return err;
-	jsonw__end_object(&w);
-	jsonw__newline(&w);
-	err = jsonw__finish(&w);
-	if (!err && fflush(out))
-		err = errno ? -errno : -EIO;
-	return err;
+	return err ? err : json_end(&w, out);
 }

@@ -64,7 +64,7 @@ static const char *mechanism_name(uint8_t m)
 	return m < N_MECHANISMS ? mechanism_names[m] : NULL;
 }
 
-static void write_parts(struct jsonw *w, const struct model_view *v, const struct gap *g)
+void json_gap_parts(struct jsonw *w, const struct model_view *v, const struct gap *g)
 {
 	jsonw__array(w);
 	for (size_t i = 0; i < g->n_parts; i++) {
@@ -94,7 +94,7 @@ static int write_gap(void *ctx, const struct gap *g)
 	jsonw__array(gw->w);
 	jsonw__u64(gw->w, g->token);
 	jsonw__fixed(gw->w, (int64_t)(g->t1_ns - g->t0_ns), 6);
-	write_parts(gw->w, gw->v, g);
+	json_gap_parts(gw->w, gw->v, g);
 	jsonw__end_array(gw->w);
 	return 0;
 }
@@ -117,7 +117,7 @@ int json_gaps(struct jsonw *w, const struct model_view *v, struct blame *b, uint
 	json_str(w, "gaps_side", gw.side >= 0 ? sides[gw.side] : NULL);
 	jsonw__key(w, "ttft_parts");
 	if (blame__ttft(b, request, &ttft))
-		write_parts(w, v, &ttft);
+		json_gap_parts(w, v, &ttft);
 	else
 		jsonw__null(w);
 	jsonw__key(w, "open_gap");

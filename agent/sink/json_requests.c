@@ -81,7 +81,7 @@ static void write_provenance(struct jsonw *w, const struct model_view *v, uint32
 	jsonw__end_object(w);
 }
 
-static void write_join(struct jsonw *w, const struct rec_sequence *q)
+void json_join(struct jsonw *w, const struct rec_sequence *q)
 {
 	jsonw__key(w, "join");
 	jsonw__object(w);
@@ -115,7 +115,7 @@ static void write_seq(struct jsonw *w, const struct rec_sequence *q, const struc
 	json_known_count(w, "n_decode", q->n_decode);
 	json_known_count(w, "n_out", q->n_out);
 	json_known_count(w, "n_recomputed", q->n_again);
-	write_join(w, q);
+	json_join(w, q);
 	if (!o->no_steps) {
 		jsonw__key(w, "steps");
 		jsonw__array(w);
@@ -140,13 +140,16 @@ static void write_status(struct jsonw *w, const char *key, uint16_t status)
 		jsonw__null(w);
 }
 
-static void write_identity(struct jsonw *w, const struct model_view *v, const struct rec_request *r)
+void json_id(struct jsonw *w, const struct rec_request *r)
 {
 	char id[16];
 
 	snprintf(id, sizeof(id), "r%u", r->req);
 	json_str(w, "id", id);
-	json_since(w, "t0_ms", request_first_ns(r), v->t0_ns);
+}
+
+void json_identity(struct jsonw *w, const struct model_view *v, const struct rec_request *r)
+{
 	json_pid(w, v, r->engine);
 	json_known_count(w, "conn", r->conn);
 	json_str(w, "method", method_name(r->method));
@@ -165,7 +168,7 @@ static void write_identity(struct jsonw *w, const struct model_view *v, const st
 	json_str(w, "traceparent", r->traceparent);
 }
 
-static void write_outcome(struct jsonw *w, const struct rec_request *r)
+void json_state(struct jsonw *w, const struct rec_request *r)
 {
 	char reason[160];
 
@@ -173,6 +176,11 @@ static void write_outcome(struct jsonw *w, const struct rec_request *r)
 	json_str(w, "reason", request_reason(r, reason, sizeof(reason)));
 	jsonw__key(w, "joined_late");
 	jsonw__bool(w, r->joined_late);
+}
+
+static void write_outcome(struct jsonw *w, const struct rec_request *r)
+{
+	json_state(w, r);
 	write_tokens(w, "prompt_tokens", &r->prompt);
 	write_tokens(w, "cached_tokens", &r->cached);
 	write_tokens(w, "output_tokens", &r->output);
@@ -263,7 +271,9 @@ static int write_request(struct jsonw *w, const struct model_view *v, uint32_t r
 
 	request_metrics(v, r, &m);
 	jsonw__object(w);
-	write_identity(w, v, r);
+	json_id(w, r);
+	json_since(w, "t0_ms", request_first_ns(r), v->t0_ns);
+	json_identity(w, v, r);
 	write_outcome(w, r);
 	write_points(w, r);
 	json_ms(w, "ttft_ms", m.ttft_ns);
@@ -291,7 +301,7 @@ static int write_request(struct jsonw *w, const struct model_view *v, uint32_t r
 	jsonw__end_object(w);
 	write_provenance(w, v, request, &m, d.prov);
 	err = json_gaps(w, v, b, request, o->all_gaps);
-	write_join(w, request_join(v, r));
+	json_join(w, request_join(v, r));
 	jsonw__key(w, "seqs");
 	jsonw__array(w);
 	for (size_t i = 0; i < r->n_seqs; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report as text, and that on one request: what GPUs did. */
+/* The report as text, and a sentence on one request: what GPUs did. */
 #include "base/units.h"
 #include "base/util.h"
 #include "model/evidence.h"
@@ -8,7 +8,6 @@
 #include "sink/gpu_words.h"
 #include "sink/notes_priv.h"
 #include "sink/text_priv.h"
-#include "sink/why_priv.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -223,30 +222,4 @@ int text_gpu(struct page *p, const struct model_view *v)
 			   v->gpu->counts.not_kept);
 	write_kernels(p, v->gpu);
 	return err;
-}
-
-static const char *share_text(uint64_t ns, bool shared, char *buf, size_t size)
-{
-	char ms[UNITS_LEN];
-
-	if (ns == GPU_UNKNOWN)
-		snprintf(buf, size, "not known");
-	else
-		snprintf(buf, size, "%s (%s)", units_ns(ms, ns), shared ? "its share, by tokens" : "alone in its steps");
-	return buf;
-}
-
-void text_gpu_request(struct page *p, const struct model_view *v, size_t request)
-{
-	const struct gpu_share *s = v->gpu && request < v->gpu->n_shares ? &v->gpu->shares[request] : NULL;
-	char prefill[80], decode[80];
-	bool simulated = false;
-
-	if (!s || (s->prefill_ns == GPU_UNKNOWN && s->decode_ns == GPU_UNKNOWN))
-		return;
-	for (size_t i = 0; i < v->evidence->gpu_healths.n; i++)
-		simulated |= v->evidence->gpu_healths.v[i].hdr.flags & TL_GPU_SIMULATED;
-	page__para(p, "  -", 4, "%sGPU time: prefill %s, decode %s", simulated ? "SIMULATED " : "",
-		   share_text(s->prefill_ns, s->prefill_shared, prefill, sizeof(prefill)),
-		   share_text(s->decode_ns, s->decode_shared, decode, sizeof(decode)));
 }

@@ -6,7 +6,9 @@
 #include "model/model.h"
 #include "sink/page.h"
 
-/* `request` is its index. Returns 0 or -errno. */
+/* `request` is its index. Both return 0 or -errno. */
 int why_request(const struct model_view *v, size_t request, const struct text_opts *o, FILE *out);
+/* One line. trouble: what of the recording could not be read; NULL: nothing. */
+int why_request_json(const struct model_view *v, size_t request, const char *trouble, FILE *out);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Below the waterfall: gaps that were longer than usual, what the TTFT was made of, what was held. */
+/* Beside the waterfall: gaps that were longer than usual, what the TTFT was made of, what was held. */
 #include "base/units.h"
 #include "model/evidence.h"
 #include "sink/blame_words.h"
@@ -11,18 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ODD_GAPS = 12, MAX_HELD = 4, MAX_BEHIND = 3, WORTH_NS = 5000000 };
+enum { MAX_BEHIND = 3, WORTH_NS = 5000000 };
 
 static uint32_t request_index(const struct trace *t)
 {
 	return (uint32_t)(t->r - t->v->requests);
 }
-
-struct odd_gaps {
-	struct gap *v;		/* the MAX_ODD_GAPS with most excess, in order of time */
-	size_t n, n_odd, n_gaps;
-	uint64_t excess_ns;	/* of all */
-};
 
 static uint64_t excess_of(const struct gap *g)
 {
@@ -55,35 +49,9 @@ static int keep_if_odd(void *ctx, const struct gap *g)
 	return 0;
 }
 
-static void write_gap(struct page *p, const struct trace *t, const struct gap *g)
+int why_find_gaps(struct why *w)
 {
-	char text[1200], row[64], at[CELL_LEN], ms[CELL_LEN], usual[CELL_LEN];
-
-	snprintf(row, sizeof(row), "%10s%10s%9s%7u  ",
-		 cell_ms(at, (int64_t)(g->t0_ns > t->t0_ns ? g->t0_ns - t->t0_ns : 0)),
-		 cell_ms(ms, (int64_t)(g->t1_ns - g->t0_ns)),
-		 g->usual_ns ? cell_ms(usual, (int64_t)g->usual_ns) : "-", g->token);
-	gap_text(t->v, g, text, sizeof(text));
-	page__text(p, row, 38, text);
-}
-
-int why_gaps(struct page *p, const struct trace *t, struct blame *b)
-{
-	struct odd_gaps o = { .v = malloc(MAX_ODD_GAPS * sizeof(*o.v)) };
-	char ms[UNITS_LEN];
-	int err = o.v ? blame__gaps(b, request_index(t), keep_if_odd, &o) : -ENOMEM;
-
-	if (!err && o.n) {
-		page__heading(p, "%10s%10s%9s%7s  %s", "at ms", "ms", "usual", "token",
-			      "gaps between tokens above usual");
-		for (size_t i = 0; i < o.n; i++)
-			write_gap(p, t, &o.v[i]);
-		page__para(p, "", 0, "%s%zu of %zu gaps %s longer than usual, by %s in all.",
-			   o.n_odd > o.n ? "These are the worst. " : "", o.n_odd, o.n_gaps,
-			   o.n_odd == 1 ? "is" : "are", units_ns(ms, o.excess_ns));
-	}
-	free(o.v);
-	return err;
+	return blame__gaps(w->b, request_index(&w->t), keep_if_odd, &w->gaps);
 }
 
 /* ---- behind the steps ---- */
@@ -132,7 +100,8 @@ static int keep_held_up(void *ctx, const struct gap *g)
 	if (!at)
 		return -ENOMEM;
 	*at = (struct why_row){ .t0_ns = until - ns, .t1_ns = until,
-				.style = by == MECH_UNEXPLAINED ? STYLE_BAD : STYLE_OTHER };
+				.style = by == MECH_UNEXPLAINED ? STYLE_BAD : STYLE_OTHER,
+				.part = (uint8_t)by, .token = g->token };
 	if (g->token)
 		snprintf(token, sizeof(token), "token %u", g->token);
 	snprintf(at->text, sizeof(at->text), "%s, %s late between its step and the %s: %s", token,
@@ -153,20 +122,17 @@ int why_rows__behind(struct why_rows *w, const struct trace *t, struct blame *b)
 	return err ? err : blame__gaps(b, request_index(t), keep_held_up, &k);
 }
 
-void why_first_token(const struct trace *t, struct blame *b, char *buf, size_t size)
+void why_find_late(struct why *w)
 {
 	struct gap g;
-	char ms[UNITS_LEN];
 	uint64_t ns;
 	int by;
 
-	buf[0] = '\0';
-	if (!blame__ttft(b, request_index(t), &g) || !g.seq)
+	if (!blame__ttft(w->b, request_index(&w->t), &g) || !g.seq)
 		return;
 	ns = held_up(&g, &by);
 	if (ns >= WORTH_NS && 10 * ns >= g.t1_ns - g.t0_ns)
-		snprintf(buf, size, "; its first token left %s late behind its step: %s", units_ns(ms, ns),
-			 mechanism_labels[by]);
+		w->late = (struct why_late){ ns, (uint8_t)by };
 }
 
 /* ---- at the client ---- */
@@ -190,71 +156,70 @@ static int longest_way(const struct blame_sum *s)
 	return best;
 }
 
-int why_client(const struct trace *t, struct blame *b, char *buf, size_t size)
+int why_find_client(struct why *w)
 {
+	const struct trace *t = &w->t;
 	const struct blame_selection sel = { .request = request_index(t) + 1 };
-	char total[UNITS_LEN], ms[UNITS_LEN], name[CULPRIT_TEXT];
 	struct blame_who who = { .who.type = WHO_NOBODY };
 	uint64_t last_ns = 0, ns;
 	struct blame_sum *s;
-	int m, err = blame__gaps(b, request_index(t), keep_last, &last_ns);
+	int m, err = blame__gaps(w->b, request_index(t), keep_last, &last_ns);
 
-	buf[0] = '\0';
 	if (!err)
-		err = blame_sum__select(b, t->v, &sel, &s);
+		err = blame_sum__select(w->b, t->v, &sel, &s);
 	if (err)
 		return err;
 	m = longest_way(s);
 	ns = s->by_mechanism[m].ns + s->by_mechanism[m].ttft_ns;
 	if (last_ns > t->t0_ns && ns >= WORTH_NS) {
 		err = blame_sum__culprits(s, 1ull << m, IN_GAPS | IN_TTFTS, &who, 1) < 0 ? -ENOMEM : 0;
-		who_text(t->v, &who, name, sizeof(name));
-		snprintf(buf, size, "; at its client it took %s, %s of it %s%s%s%s",
-			 units_ns(total, last_ns - t->t0_ns), units_ns(ms, ns), mechanism_labels[m],
-			 *name ? " (" : "", name, *name ? ")" : "");
+		w->client = (struct why_client){ .total_ns = last_ns - t->t0_ns, .ns = ns, .mechanism = (uint8_t)m };
+		who_text(t->v, &who, w->client.who, sizeof(w->client.who));
 	}
 	blame_sum__free(s);
 	return err;
 }
 
-void why_ttft(struct page *p, const struct trace *t, struct blame *b)
-{
-	char text[1200], ms[UNITS_LEN];
-	struct gap g;
+/* ---- its first token, and the one that did not come ---- */
 
-	if (!blame__ttft(b, request_index(t), &g))
-		return;
-	gap_text(t->v, &g, text, sizeof(text));
-	page__para(p, "  -", 4, "to its first token, %s: %s", units_ns(ms, g.t1_ns - g.t0_ns), text);
+int why_find_ttft(struct why *w)
+{
+	const struct model_view *v = w->t.v;
+	char text[1200], ms[UNITS_LEN];
+	int err = 0;
+
+	w->has_ttft = blame__ttft(w->b, request_index(&w->t), &w->ttft);
+	w->has_open = blame__open(w->b, request_index(&w->t), &w->open);
+	if (w->has_ttft)
+		err = why_note(w, "to its first token, %s: %s", units_ns(ms, w->ttft.t1_ns - w->ttft.t0_ns),
+			       gap_text(v, &w->ttft, text, sizeof(text)));
+	if (!err && w->has_open)
+		err = why_note(w, "it had waited %s for its %s token when the recording ended: %s",
+			       units_ns(ms, w->open.t1_ns - w->open.t0_ns), w->open.token ? "next" : "first",
+			       gap_text(v, &w->open, text, sizeof(text)));
+	return err;
 }
 
-void why_open(struct page *p, const struct trace *t, struct blame *b)
+/* How mechanisms took their time that are in its gaps: of all steps, not only its own. */
+int why_find_how(struct why *w)
 {
-	char text[1200], ms[UNITS_LEN];
-	struct gap g;
-
-	if (!blame__open(b, request_index(t), &g))
-		return;
-	gap_text(t->v, &g, text, sizeof(text));
-	page__para(p, "  -", 4, "it had waited %s for its %s token when the recording ended: %s", units_ns(ms, g.t1_ns - g.t0_ns),
-		   g.token ? "next" : "first", text);
-}
-
-/* How mechanisms took their time that are in its gaps: of all steps, not only its own. 0 or -ENOMEM */
-int why_how(struct page *p, const struct trace *t, struct blame *b)
-{
+	const struct trace *t = &w->t;
 	const struct blame_selection sel = { .request = request_index(t) + 1 };
+	struct hows *h = &w->hows;
 	struct blame_sum *s;
 	char text[HOW_TEXT];
-	struct hows h;
-	int err = blame_sum__select(b, t->v, &sel, &s);
+	size_t n = 0;
+	int err = blame_sum__select(w->b, t->v, &sel, &s);
 
 	if (err)
 		return err;
-	err = blame__how(b, s, &h);
-	for (size_t i = 0; !err && i < h.n; i++)
-		if (t->q && h.v[i].engine == t->q->engine)
-			page__para(p, "  -", 4, "in all of the recording, %s", how_text(t->v, &h.v[i], text, sizeof(text)));
+	err = blame__how(w->b, s, h);
+	for (size_t i = 0; !err && i < h->n; i++)
+		if (t->q && h->v[i].engine == t->q->engine) {
+			h->v[n++] = h->v[i];
+			err = why_note(w, "in all of the recording, %s", how_text(t->v, &h->v[n - 1], text, sizeof(text)));
+		}
+	h->n = n;
 	blame_sum__free(s);
 	return err;
 }
@@ -262,38 +227,46 @@ int why_how(struct page *p, const struct trace *t, struct blame *b)
 /* ---- what the engine itself would say ---- */
 
 /* Its clock begins when it has read the request and builds it: a wait before that is in none of its metrics. */
-static void write_own_ttft(struct page *p, const struct trace *t)
+static int find_own_ttft(struct why *w)
 {
+	const struct trace *t = &w->t;
 	const uint64_t *at = t->r->at_ns;
 	uint64_t first = at[P_FIRST_TOKEN_ENGINE], read = at[P_REQ_LAST_BYTE];
 	char own[UNITS_LEN], wait[UNITS_LEN];
 
 	if (t->r->joined_late || !at[P_REQ_FIRST_BYTE] || read < at[P_REQ_FIRST_BYTE] + WORTH_NS || first < read ||
 	    10 * (read - at[P_REQ_FIRST_BYTE]) < first - read)
-		return;
-	page__para(p, "  -", 4, "the engine's own TTFT would read %s: it begins when the request is tokenized, %s after its "
-		   "first byte had come", units_ns(own, first - read), units_ns(wait, read - at[P_REQ_FIRST_BYTE]));
+		return 0;
+	w->engine.ttft_ns = first - read;
+	w->engine.wait_ns = read - at[P_REQ_FIRST_BYTE];
+	return why_note(w, "the engine's own TTFT would read %s: it begins when the request is tokenized, %s after its "
+			"first byte had come", units_ns(own, w->engine.ttft_ns), units_ns(wait, w->engine.wait_ns));
 }
 
-void why_engine_says(struct page *p, const struct trace *t)
+int why_find_engine(struct why *w)
 {
+	const struct trace *t = &w->t;
 	uint64_t parked = t->sum_ns[PART_PARKED], again = t->sum_ns[PART_RECOMPUTE];
 	char a[UNITS_LEN], b[UNITS_LEN], c[UNITS_LEN];
+	int err;
 
 	if (t->r->engine >= t->v->n_engines || t->v->engines[t->r->engine].e.engine != TL_ENGINE_VLLM)
-		return;
-	write_own_ttft(p, t);
-	if (parked && !again)
-		page__para(p, "  -", 4, "the engine's own metrics book the %s parked as decode: its queue time has 0 of it",
-			   units_ns(a, parked));
-	else if (parked)
-		page__para(p, "  -", 4, "the engine's own metrics book the %s parked and the %s of computing again as decode: its "
-			   "queue time has 0 of the %s", units_ns(a, parked), units_ns(b, again), units_ns(c, parked));
+		return 0;
+	err = find_own_ttft(w);
+	if (err || !parked)
+		return err;
+	w->engine.parked_ns = parked;
+	w->engine.again_ns = again;
+	if (!again)
+		return why_note(w, "the engine's own metrics book the %s parked as decode: its queue time has 0 of it",
+				units_ns(a, parked));
+	return why_note(w, "the engine's own metrics book the %s parked and the %s of computing again as decode: its "
+			"queue time has 0 of the %s", units_ns(a, parked), units_ns(b, again), units_ns(c, parked));
 }
 
 /* ---- the send side ---- */
 
-static void write_one_held(struct page *p, const struct tl_send_held *h)
+static int note_held(struct why *w, const struct tl_send_held *h)
 {
 	static const char *const why[] = {
 		[TL_HELD_NAGLE] = "Nagle: they are small, TCP_NODELAY is off, and the peer had not "
@@ -307,10 +280,10 @@ static void write_one_held(struct page *p, const struct tl_send_held *h)
 
 	if (h->fd >= 0)
 		snprintf(fd, sizeof(fd), "fd %d, ", h->fd);
-	page__para(p, "  -", 4, "%s held by the kernel: %u write%s, %u bytes (%sport %u to %u): %s",
-		   units_ns(ms, h->hdr.ts_ns - h->since_ns), h->n_writes, h->n_writes == 1 ? "" : "s",
-		   h->bytes, fd, h->local_port, h->peer_port,
-		   h->why < TL_HELD_OTHER && why[h->why] ? why[h->why] : "the reason was not seen");
+	return why_note(w, "%s held by the kernel: %u write%s, %u bytes (%sport %u to %u): %s",
+			units_ns(ms, h->hdr.ts_ns - h->since_ns), h->n_writes, h->n_writes == 1 ? "" : "s",
+			h->bytes, fd, h->local_port, h->peer_port,
+			h->why < TL_HELD_OTHER && why[h->why] ? why[h->why] : "the reason was not seen");
 }
 
 struct span {
@@ -341,60 +314,68 @@ static uint64_t covered_ns(struct span *v, size_t n)
 	return ns;
 }
 
-static int write_held(struct page *p, const struct trace *t, const struct evidence *e)
+static int find_held(struct why *w, const struct evidence *e)
 {
 	struct span *all = malloc((e->held.n + 1) * sizeof(*all));
+	struct why_send *s = &w->send;
 	char ms[UNITS_LEN];
-	size_t n = 0;
+	int err = all ? 0 : -ENOMEM;
 
-	if (!all)
-		return -ENOMEM;
-
-	for (size_t i = 0; i < e->held.n; i++) {
+	for (size_t i = 0; i < e->held.n && !err; i++) {
 		const struct tl_send_held *h = &e->held.v[i];
 
-		if (h->req != t->r->req || h->hdr.ts_ns < h->since_ns)
+		if (h->req != w->t.r->req || h->hdr.ts_ns < h->since_ns)
 			continue;
-		if (n < MAX_HELD)
-			write_one_held(p, h);
-		all[n++] = (struct span){ h->since_ns, h->hdr.ts_ns };
+		if (s->n_held < MAX_HELD) {
+			s->held[s->n_held] = h;
+			err = note_held(w, h);
+		}
+		all[s->n_held++] = (struct span){ h->since_ns, h->hdr.ts_ns };
 	}
-	if (n > MAX_HELD)
-		page__para(p, "  -", 4, "%zu more such holds; in %s at least one of the %zu lasted", n - MAX_HELD,
-			   units_ns(ms, covered_ns(all, n)), n);
-	free(all);
-	return 0;
-}
-
-static void write_blocked(struct page *p, const struct trace *t, const struct evidence *e)
-{
-	uint64_t engine_done = t->r->at_ns[P_LAST_TOKEN_ENGINE];
-
-	for (size_t i = 0; i < e->blocked.n; i++) {
-		const struct tl_send_blocked *x = &e->blocked.v[i];
-		char ms[UNITS_LEN], app[UNITS_LEN], kernel[UNITS_LEN], late[80] = "";
-
-		if (x->req != t->r->req)
-			continue;
-		if (x->drained_ns && engine_done && x->drained_ns > engine_done)
-			snprintf(late, sizeof(late), "; it had all %s after the engine's last token",
-				 units_ns(ms, x->drained_ns - engine_done));
-		page__para(p, "  -", 4,
-			   "the client reads slower than the engine writes, from %.0f ms on: up to %s waited "
-			   "in the server and %s in the kernel%s",
-			   (double)(int64_t)(x->since_ns - t->t0_ns) / 1e6,
-			   units_bytes(app, x->app_queue_bytes), units_bytes(kernel, x->kernel_bytes), late);
-	}
-}
-
-int why_send(struct page *p, const struct trace *t)
-{
-	int err;
-
-	if (!t->v->evidence)
-		return 0;
-	err = write_held(p, t, t->v->evidence);
 	if (!err)
-		write_blocked(p, t, t->v->evidence);
+		s->held_ns = covered_ns(all, s->n_held);
+	if (!err && s->n_held > MAX_HELD)
+		err = why_note(w, "%zu more such hold%s; in %s at least one of the %zu lasted", s->n_held - MAX_HELD,
+			       s->n_held - MAX_HELD == 1 ? "" : "s", units_ns(ms, s->held_ns), s->n_held);
+	free(all);
 	return err;
+}
+
+static int note_blocked(struct why *w, const struct tl_send_blocked *x)
+{
+	uint64_t engine_done = w->t.r->at_ns[P_LAST_TOKEN_ENGINE];
+	char ms[UNITS_LEN], app[UNITS_LEN], kernel[UNITS_LEN], late[80] = "";
+
+	if (x->drained_ns && engine_done && x->drained_ns > engine_done)
+		snprintf(late, sizeof(late), "; it had all %s after the engine's last token",
+			 units_ns(ms, x->drained_ns - engine_done));
+	return why_note(w, "the client reads slower than the engine writes, from %.0f ms on: up to %s waited "
+			"in the server and %s in the kernel%s", (double)(int64_t)(x->since_ns - w->t.t0_ns) / 1e6,
+			units_bytes(app, x->app_queue_bytes), units_bytes(kernel, x->kernel_bytes), late);
+}
+
+static int find_blocked(struct why *w, const struct evidence *e)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < e->blocked.n && !err; i++) {
+		const struct tl_send_blocked **at;
+
+		if (e->blocked.v[i].req != w->t.r->req)
+			continue;
+		at = vec_push(&w->send.blocked, SIZE_MAX);
+		if (!at)
+			return -ENOMEM;
+		*at = &e->blocked.v[i];
+		err = note_blocked(w, *at);
+	}
+	return err;
+}
+
+int why_find_send(struct why *w)
+{
+	const struct evidence *e = w->t.v->evidence;
+	int err = e ? find_held(w, e) : 0;
+
+	return e && !err ? find_blocked(w, e) : err;
 }

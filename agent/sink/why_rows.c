@@ -34,6 +34,7 @@ struct build {
 	enum fold fold;
 	uint64_t odd_upto_ns; /* FOLD_SHORT_ODD: odd steps that are no longer are folded */
 	struct group g; /* n == 0: none is open */
+	enum part part;	/* of the row that is made */
 	int err;
 };
 
@@ -55,6 +56,7 @@ row(struct build *b, uint64_t t0_ns, uint64_t t1_ns, enum page_style style, cons
 	r->t0_ns = t0_ns;
 	r->t1_ns = t1_ns;
 	r->style = style;
+	r->part = (uint8_t)b->part;
 	va_start(ap, fmt);
 	vsnprintf(r->text, sizeof(r->text), fmt, ap);
 	va_end(ap);
@@ -118,6 +120,7 @@ static void close_group(struct build *b)
 
 	if (!g->n)
 		return;
+	b->part = g->part;
 	if (g->tokens)
 		snprintf(tokens, sizeof(tokens), " %" PRIu64 " tok", g->tokens);
 	durations(g, ms, sizeof(ms));
@@ -348,6 +351,7 @@ static void plain_row(struct build *b, const struct segment *s)
 {
 	const struct rec_request *r = b->t->r;
 
+	b->part = (enum part)s->part;
 	switch (s->part) {
 	case PART_READ:
 		if (r->body_bytes)
@@ -380,6 +384,7 @@ static void plain_row(struct build *b, const struct segment *s)
 /* A hole that no step followed: the request ended in it. */
 static void hole_row(struct build *b, uint64_t from_ns, uint64_t until_ns)
 {
+	b->part = PART_BETWEEN;
 	if (from_ns)
 		row(b, from_ns, until_ns, STYLE_OTHER, "%s", part_names[PART_BETWEEN]);
 }
