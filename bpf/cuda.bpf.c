@@ -122,7 +122,6 @@ static __always_inline void count(struct cell *cell, struct cuda_tally *t, __u64
 static __always_inline void send_launch(struct cell *cell, const struct launch *l, bool trial)
 {
 	struct tl_gpu_launch *ev = bpf_ringbuf_reserve(&events, sizeof(*ev), 0);
-	__u64 wake = BPF_RB_NO_WAKEUP;
 
 	if (!ev) {
 		if (!trial)
@@ -147,12 +146,7 @@ static __always_inline void send_launch(struct cell *cell, const struct launch *
 		bpf_ringbuf_discard(ev, BPF_RB_NO_WAKEUP);
 		return;
 	}
-	cell->asleep_bytes += sizeof(*ev);
-	if (cell->asleep_bytes >= wakeup_bytes) {
-		cell->asleep_bytes = 0;
-		wake = BPF_RB_FORCE_WAKEUP;
-	}
-	bpf_ringbuf_submit(ev, wake);
+	bpf_ringbuf_submit(ev, wakeup_flag(cell, sizeof(*ev)));
 }
 
 /* ---- bursts of kernels ---- */

@@ -48,16 +48,19 @@ static __always_inline void count_run(struct cell *c, __u64 start_ns)
 		c->run_ns += (bpf_ktime_get_ns() - start_ns) * RUN_SAMPLE;
 }
 
+/* With which flag the next `size` bytes go into the ring: most of the time nobody is woken. */
+static __always_inline __u64 wakeup_flag(struct cell *c, __u32 size)
+{
+	c->asleep_bytes += size;
+	if (c->asleep_bytes < wakeup_bytes)
+		return BPF_RB_NO_WAKEUP;
+	c->asleep_bytes = 0;
+	return BPF_RB_FORCE_WAKEUP;
+}
+
 static __always_inline void send_event(struct cell *c, struct tl_hdr *ev, __u32 size)
 {
-	__u64 flags = BPF_RB_NO_WAKEUP;
-
-	c->asleep_bytes += size;
-	if (c->asleep_bytes >= wakeup_bytes) {
-		c->asleep_bytes = 0;
-		flags = BPF_RB_FORCE_WAKEUP;
-	}
-	if (bpf_ringbuf_output(&events, ev, size, flags))
+	if (bpf_ringbuf_output(&events, ev, size, wakeup_flag(c, size)))
 		cell_add_lost(c, ev->kind, bpf_ktime_get_ns());
 }
 

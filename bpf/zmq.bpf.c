@@ -81,7 +81,6 @@ static __always_inline void look_at(struct frame *f, __u64 msg, __u8 *ret_flags)
 static __always_inline int send_in(const struct frame *f, struct cell *cell, __u64 len, const __u32 room)
 {
 	struct tl_raw_zmq *ev = bpf_ringbuf_reserve(&events, sizeof(*ev) + room + 8, 0);
-	__u64 flags = BPF_RB_NO_WAKEUP;
 	__u32 size;
 
 	if (!ev) {
@@ -110,12 +109,7 @@ static __always_inline int send_in(const struct frame *f, struct cell *cell, __u
 	ev->dir = f->out ? TL_OUT : TL_IN;
 	ev->has_more = f->more;
 	ev->unknown = f->unknown;
-	cell->asleep_bytes += size;
-	if (cell->asleep_bytes >= wakeup_bytes) {
-		cell->asleep_bytes = 0;
-		flags = BPF_RB_FORCE_WAKEUP;
-	}
-	bpf_ringbuf_submit(ev, flags);
+	bpf_ringbuf_submit(ev, wakeup_flag(cell, size));
 	return 0;
 }
 
