@@ -19,13 +19,13 @@ struct {
 	__type(value, __u32);
 } targets SEC(".maps");
 
-/* Bit tgid % N_TARGET_BITS is set if a target has such a tgid. It spares nearly all other processes of
- * the host the lookup, which is most of what they would pay. The agent clears bits; see bpf.c. */
-__u64 target_bits[N_TARGET_BITS / 64];
+/* Spares nearly all other processes of the host the lookup, which is most of what they would pay. The
+ * agent clears bits: update_bits() in agent/source/bpf.c. */
+__u64 target_bits[N_TARGET_WORDS];
 
 static __always_inline __u32 *target_of(__u32 tgid)
 {
-	if (!(target_bits[tgid / 64 % (N_TARGET_BITS / 64)] >> (tgid % 64) & 1))
+	if (!(target_bits[TARGET_WORD(tgid)] & TARGET_BIT(tgid)))
 		return NULL;
 	return bpf_map_lookup_elem(&targets, &tgid);
 }
@@ -493,7 +493,7 @@ int BPF_PROG(proc_fork, struct task_struct *parent, struct task_struct *child)
 		if (cell)
 			cell_add_lost(cell, TL_RAW_PROC, bpf_ktime_get_ns());
 	}
-	__sync_fetch_and_or(&target_bits[tgid / 64 % (N_TARGET_BITS / 64)], 1ull << (tgid % 64));
+	__sync_fetch_and_or(&target_bits[TARGET_WORD(tgid)], TARGET_BIT(tgid));
 	send_proc(child, TL_PROC_FORK, parent->tgid, 0);
 	return 0;
 }

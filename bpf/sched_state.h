@@ -18,7 +18,7 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);		/* enum watch of threads that `watched` does not name */
 } followed SEC(".maps");
-__u64 followed_bits[N_TARGET_BITS / 64];
+__u64 followed_bits[N_TARGET_WORDS];
 
 /* What user space wants to know of a thread besides waits for a CPU: enum watch bits, by tid. Looked up
  * anew when the generation is another. */
@@ -88,7 +88,7 @@ static __always_inline void count_tally(struct run *run)
 
 static __always_inline bool may_follow(__u32 tgid)
 {
-	return followed_bits[tgid / 64 % (N_TARGET_BITS / 64)] >> (tgid % 64) & 1;
+	return followed_bits[TARGET_WORD(tgid)] & TARGET_BIT(tgid);
 }
 
 static __always_inline __u64 cgroup_of(struct task_struct *task)

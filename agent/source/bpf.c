@@ -223,7 +223,7 @@ void src_bpf__close(struct src_bpf *s)
 	free(s);
 }
 
-enum { N_WORDS = N_TARGET_BITS / 64, MAX_TARGETS = 4096 };
+enum { MAX_TARGETS = 4096 };
 
 static void bits_of_targets(const struct src_bpf *s, uint64_t *bits)
 {
@@ -233,7 +233,7 @@ static void bits_of_targets(const struct src_bpf *s, uint64_t *bits)
 	for (int n = 0; n < 2 * MAX_TARGETS; n++) {
 		if (bpf_map__get_next_key(s->net->maps.targets, prev, &tgid, sizeof(tgid)))
 			break;
-		bits[tgid / 64 % N_WORDS] |= 1ull << (tgid % 64);
+		bits[TARGET_WORD(tgid)] |= TARGET_BIT(tgid);
 		prev = &tgid;
 	}
 }
@@ -242,13 +242,13 @@ static void bits_of_targets(const struct src_bpf *s, uint64_t *bits)
  * to the map before it sets its bit, so a second walk puts back what the clearing took away. */
 static void update_bits(struct src_bpf *s)
 {
-	uint64_t bits[N_WORDS] = { 0 };
+	uint64_t bits[N_TARGET_WORDS] = { 0 };
 
 	bits_of_targets(s, bits);
-	for (size_t i = 0; i < N_WORDS; i++)
+	for (size_t i = 0; i < N_TARGET_WORDS; i++)
 		__atomic_fetch_and(&s->net->bss->target_bits[i], bits[i], __ATOMIC_SEQ_CST);
 	bits_of_targets(s, bits);
-	for (size_t i = 0; i < N_WORDS; i++)
+	for (size_t i = 0; i < N_TARGET_WORDS; i++)
 		__atomic_fetch_or(&s->net->bss->target_bits[i], bits[i], __ATOMIC_SEQ_CST);
 }
 

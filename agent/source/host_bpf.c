@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { N_WORDS = N_TARGET_BITS / 64, BATCH = 256, SAMPLES_PER_SECOND = 99, MIN_OPEN_NS = 5000000 };
+enum { BATCH = 256, SAMPLES_PER_SECOND = 99, MIN_OPEN_NS = 5000000 };
 
 static bool is_mine(size_t row)
 {
@@ -159,7 +159,7 @@ void host_bpf_close(struct host *h)
 
 int host_bpf_follow(struct host *h)
 {
-	uint64_t bits[N_WORDS] = { 0 }, key;
+	uint64_t bits[N_TARGET_WORDS] = { 0 }, key;
 	uint32_t watch, tgid, *prev = NULL;
 	int err = 0;
 
@@ -169,7 +169,7 @@ int host_bpf_follow(struct host *h)
 	     p = map__newer(h->processes, p, &key)) {
 		tgid = key;
 		watch = thread_watch(p->engine, TL_ROLE_OTHER);
-		bits[tgid / 64 % N_WORDS] |= 1ull << (tgid % 64);
+		bits[TARGET_WORD(tgid)] |= TARGET_BIT(tgid);
 		err = bpf_map__update_elem(h->sched->maps.followed, &tgid, sizeof(tgid), &watch,
 					   sizeof(watch), BPF_ANY);
 	}
@@ -181,7 +181,7 @@ int host_bpf_follow(struct host *h)
 		bpf_map__delete_elem(h->sched->maps.followed, &tgid, sizeof(tgid), 0);
 		prev = NULL;
 	}
-	for (size_t i = 0; i < N_WORDS; i++)
+	for (size_t i = 0; i < N_TARGET_WORDS; i++)
 		__atomic_store_n(&h->sched->bss->followed_bits[i], bits[i], __ATOMIC_RELAXED);
 	return err;
 }
