@@ -10,32 +10,34 @@ static __always_inline __u8 wait_of_syscall(long nr)
 	switch (nr) {
 	case NR_READ: case NR_WRITE: case NR_READV: case NR_WRITEV:
 		return TL_WAIT_PIPE;
-	case 7: case 23: case 232: case 270: case 271: case 281: case 441: /* poll, select, epoll_wait ... */
-	case 426:						/* io_uring_enter */
+	case NR_POLL: case NR_SELECT: case NR_PPOLL: case NR_PSELECT6:
+	case NR_EPOLL_WAIT: case NR_EPOLL_PWAIT: case NR_EPOLL_PWAIT2: case NR_IO_URING_ENTER:
 		return TL_WAIT_POLL;
-	case 16:						/* ioctl: how drivers of GPUs wait */
+	case NR_IOCTL:		/* how drivers of GPUs wait */
 		return TL_WAIT_GPU;
-	case NR_CONNECT: case NR_ACCEPT: case NR_SENDTO: case NR_RECVFROM: case NR_SENDMSG: case NR_RECVMSG:
-	case NR_ACCEPT4: case 299: case 307:			/* recvmmsg, sendmmsg */
+	case NR_CONNECT: case NR_ACCEPT: case NR_ACCEPT4: case NR_SENDTO: case NR_RECVFROM:
+	case NR_SENDMSG: case NR_RECVMSG: case NR_SENDMMSG: case NR_RECVMMSG:
 		return TL_WAIT_SOCKET;
-	case 202: case 449: case 455:				/* futex, futex_waitv, futex_wait */
+	case NR_FUTEX: case NR_FUTEX_WAIT: case NR_FUTEX_WAITV:
 		return TL_WAIT_FUTEX;
 	default:
 		return TL_WAIT_OTHER;
 	}
 }
 
-/* What a program of a timer is given; the registers as user space knows them, 8 bytes each. */
+/* Context of a perf_event program: struct bpf_perf_event_data of the kernel's user API begins with the
+ * registers in the order of struct pt_regs, 8 bytes each. */
 struct timer_ctx {
 	__u64 r15_to_orig_ax[16];
 	__u64 ip, cs, flags, sp, ss;
 };
 
+/* May this system call wake a thread that waits for a futex? */
 static __always_inline bool wakes_futex(long nr)
 {
 	switch (nr) {
-	case 202: case 454: case 456:				/* futex, futex_wake, futex_requeue */
-	case 60: case 231:					/* exit, exit_group: for who joins */
+	case NR_FUTEX: case NR_FUTEX_WAKE: case NR_FUTEX_REQUEUE:
+	case NR_EXIT: case NR_EXIT_GROUP:	/* wake a thread that joins this one */
 		return true;
 	default:
 		return false;
