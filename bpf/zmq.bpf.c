@@ -78,16 +78,16 @@ static __always_inline void look_at(struct frame *f, __u64 msg, __u8 *ret_flags)
  * by another of them on the same CPU. What is reserved has a constant size, so there are a few of them;
  * of what is behind the event nothing is read.
  */
-static __always_inline int send_in(const struct frame *f, struct cell *cell, __u64 len, const __u32 room)
+static __always_inline void send_in(const struct frame *f, struct cell *cell, __u64 len, const __u32 room)
 {
 	struct tl_raw_zmq *ev = bpf_ringbuf_reserve(&events, sizeof(*ev) + room + 8, 0);
 	__u32 size;
 
 	if (!ev) {
 		cell_add_lost(cell, TL_RAW_ZMQ, f->now);
-		return 0;
+		return;
 	}
-	/* It is not longer, as the compiler knows; verifiers before 6.3 do not, so it must not leave this out. */
+	/* The compiler knows that it is not longer and would drop this test; verifiers before 6.3 need it. */
 	barrier_var(len);
 	if (len > room)
 		len = room;
@@ -110,10 +110,9 @@ static __always_inline int send_in(const struct frame *f, struct cell *cell, __u
 	ev->has_more = f->more;
 	ev->unknown = f->unknown;
 	bpf_ringbuf_submit(ev, wakeup_flag(cell, size));
-	return 0;
 }
 
-static __always_inline int send_frame(struct frame *f, struct cell *cell)
+static __always_inline void send_frame(struct frame *f, struct cell *cell)
 {
 	__u32 len = f->size < MAX_KEPT ? f->size : MAX_KEPT;
 
@@ -130,7 +129,6 @@ static __always_inline int send_frame(struct frame *f, struct cell *cell)
 	else
 		send_in(f, cell, len, MAX_KEPT);
 	count_run(cell, f->now);
-	return 0;
 }
 
 /* int zmq_msg_send(zmq_msg_t *msg, void *socket, int flags). It empties msg, so its bytes are taken before
@@ -149,7 +147,8 @@ int BPF_KPROBE(zmq_send, __u64 msg, __u64 sock, int flags)
 	cell->hits++;
 	f.now = bpf_ktime_get_ns();
 	look_at(&f, msg, &ignored);
-	return send_frame(&f, cell);
+	send_frame(&f, cell);
+	return 0;
 }
 
 static __always_inline struct call *call_of(__u64 id)
@@ -196,5 +195,6 @@ int BPF_KRETPROBE(zmq_recv_done, int ret)
 	if (f.size != (__u32)ret)
 		f.unknown = 1;
 	f.more = flags & MSG_MORE;
-	return send_frame(&f, cell);
+	send_frame(&f, cell);
+	return 0;
 }
