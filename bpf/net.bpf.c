@@ -6,6 +6,7 @@
 #include "sock_id.h"
 #include "arrival.h"
 #include "held.h"
+#include "ports.h"
 #include "target_bits.h"
 #include "syscalls_x86_64.h"
 
@@ -45,18 +46,11 @@ struct {
 } tcp_wires SEC(".maps");
 __u32 has_tcp_wires;		/* spares the lookup where there are none, which is nearly everywhere */
 
-/* Local ports whose TCP state changes are reported. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
-	__type(key, __u16);
-	__type(value, __u8);
-} ports SEC(".maps");
-
 /* When a thread entered the send call that it is in, or when the packet came that it reads, at the low
  * bits of its tid. Two threads that share a place and are both in a call make one of them lose it: it is
  * then as if the capture had begun in between. */
-enum { MAX_ENTRIES = 4096, MIN_WAIT_NS = 1000000 };
+enum { MAX_ENTRIES = 4096 };
+enum { MIN_WAIT_NS = 1000000 };	/* a send that took longer, and slept, has waited for room */
 struct entry {
 	__u64 id, ns;
 	__u64 sk;		/* the socket that is read; 0: a send */
@@ -154,9 +148,9 @@ struct call {
 	__u32 pos;		/* of the stream, behind what was written */
 };
 
-/* A global function, too: many ways lead here. Of what it is handed no pointer is one any more. Returns 1 if
- * it was a write that is not over: held_wrote() is not called here, as all that call each other have 512
- * bytes of stack together. */
+/* A global function, because it has many callers. In such a function the verifier takes pointers inside of
+ * *call for plain numbers, so it finds the cell anew. Returns 1 for a write that TCP has not sent yet; the
+ * caller then calls held_wrote(): functions that call each other share 512 bytes of stack. */
 __noinline int send_net(struct call *call)
 {
 	__u32 cpu = bpf_get_smp_processor_id(), n, total;
@@ -203,7 +197,7 @@ __noinline int send_net(struct call *call)
 		if (run->mode == TL_TARGET_HTTP)
 			return 0;
 	}
-	/* A tail is one only if its end was reached. */
+	/* What was copied of the tail is of use only if all of it was. */
 	if (s->tail != total - cut_of(total, s->max_head, tail_bytes).tail_start)
 		s->tail = 0;
 	s->ev.head = s->head;
@@ -282,7 +276,7 @@ static __always_inline void io_done(struct call *call, struct pt_regs *regs, __u
 	if (entry && entry->id == run->id) {
 		call->since_ns = entry->ns;
 		sk = entry->sk;
-		/* A send that sleeps for long waits for room: there is nothing else that it waits for so long. */
+		/* Nothing but room in the socket's buffer makes a send sleep for so long. */
 		if (out && run->now - call->since_ns > MIN_WAIT_NS && entry->n_slept != n_slept())
 			call->room = TL_ROOM_WAITED;
 		entry->id = 0;

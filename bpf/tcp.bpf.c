@@ -3,22 +3,15 @@
 #include "ktypes.h"
 #include "maps.h"
 #include "held.h"
+#include "ports.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
-
-/* As in net.bpf.c. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
-	__type(key, __u16);
-	__type(value, __u8);
-} ports SEC(".maps");
 
 /* Offsets in struct tcphdr. */
 enum { TCPHDR_SEQ = 4, TCPHDR_ACK = 8, TCPHDR_DOFF = 12, TCPHDR_MIN = 20 };
 
-/* Processes that connected to a watched port, and when they last did so for the first time in a while: the
- * agent is woken for each, to find proxies before they hand on what they are told. */
+/* Processes that connected to a watched port, and when the agent was last told of it. It is woken for each,
+ * to find proxies before they hand on what they are told. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);
@@ -26,7 +19,7 @@ struct {
 	__type(value, __u64);
 } connectors SEC(".maps");
 
-enum { CONNECT_AGAIN_NS = 1000000000 };
+enum { CONNECT_AGAIN_NS = 1000000000 };	/* how often one process is told of */
 
 /* A segment goes to the device. Those that carry new bytes of a held socket let them go. */
 SEC("?tp_btf/net_dev_start_xmit")
@@ -63,7 +56,7 @@ int BPF_PROG(tcp_xmit, const struct sk_buff *skb)
 	return 0;
 }
 
-/* Bytes that left and were not seen to: they did so before now. */
+/* Bytes that have left without being seen by tcp_xmit: at some time before now. */
 static __always_inline void catch_up(struct held_sock *h, struct tcp_sock *tcp, __u64 now)
 {
 	__u32 next;
@@ -108,7 +101,8 @@ int BPF_PROG(tcp_ack, struct sock *sk_, struct sk_buff *skb)
 	return 0;
 }
 
-/* Of sockets that nobody has open any more it is not known whose they were. */
+/* A segment is sent again. Sockets that no process has open any more are left out: whose they were is not
+ * known. */
 SEC("?tp_btf/tcp_retransmit_skb")
 int BPF_PROG(tcp_again, const struct sock *sk, const struct sk_buff *skb)
 {
