@@ -45,12 +45,12 @@ struct {
 	__type(value, struct call);
 } calls SEC(".maps");
 
-/* A place that was not given back, because the thread died or its probes were taken off, may be had: by its
- * own thread after the first time, by others after the second. */
+/* A place that was not given back, because the thread died or its probes were taken off, is free again after
+ * this time: for the thread that took it, and for others. */
 #define MINE_STALE_NS 1000000000ull
 #define STALE_NS 60000000000ull
 
-#define MAX_BURST_NS 100000000ull	/* then it is said, though the thread did not wait */
+#define MAX_BURST_NS 100000000ull	/* a longer one is told in parts */
 
 struct launch {			/* an event in the making */
 	__u64 id, since_ns, dur_ns;

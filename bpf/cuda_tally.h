@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the programs on libcuda and the agent tell each other: cookies of probes, and counts in shared memory. */
+/* What programs on libcuda and the agent tell each other: cookies of probes, counts in shared memory. */
 #ifndef TL_CUDA_TALLY_H
 #define TL_CUDA_TALLY_H
 
 /*
- * The cookie of a probe says of which call it is, where the call has what is wanted, and in which process.
- * Places: 0 is nowhere, 1 to 6 are arguments in registers, 7 and beyond on the stack; CUDA_CONFIG is the
- * stream in the CUlaunchConfig that argument 1 points to.
+ * The cookie of a probe says which call it stands on, where the call's arguments of interest are, and in which
+ * process. Places of arguments: 0 is nowhere, 1 to 6 are registers, 7 to 14 the stack; CUDA_CONFIG is the stream
+ * in the CUlaunchConfig that argument 1 points to, CUDA_CONFIG_STREAM bytes from its start.
  */
-enum { CUDA_CONFIG = 15, CUDA_CONFIG_STREAM = 32, CUDA_ANY = 0xffff };
+enum { CUDA_CONFIG = 15, CUDA_CONFIG_STREAM = 32 };
+enum { CUDA_ANY = 0xffff };	/* no slot: see CUDA_SLOT_SHIFT */
 enum cuda_cookie {
 	CUDA_CALL_SHIFT = 0,		/* enum tl_gpu_call, 8 bits */
 	CUDA_STREAM_SHIFT = 8,		/* places, 4 bits each */
@@ -34,8 +35,8 @@ struct cuda_tally {			/* of a process; counts only go up */
 };
 _Static_assert(sizeof(struct cuda_tally) == 64, "a cache line");
 
-/* Launches of one thread since it last waited. It lies at the low bits of the thread's id; another thread that
- * needs the place says this one first. */
+/* Launches of one thread since it last waited. Its place is given by the low bits of the thread's id; another
+ * thread that needs the place first tells of this one's. */
 struct cuda_burst {
 	__u64 id;			/* tgid and tid */
 	__u64 n;

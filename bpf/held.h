@@ -24,7 +24,7 @@ struct {
 	__type(value, struct held_sock);
 } helds SEC(".maps");
 
-/* How many there are, and a few more while they come and go: at 0 the programs that see every packet of the
+/* How many there are, or a few more while they come and go: at 0 the programs that see every packet of the
  * host return at once. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -97,7 +97,7 @@ static __always_inline __u16 held_why(struct tcp_sock *tcp, __u32 n_held, bool m
 	return TL_HELD_OTHER;
 }
 
-/* Nearly every write is over with this: all has left. */
+/* Has TCP still bytes up to `end` of the stream? Of nearly every write all has left by now. */
 static __always_inline bool held_any(struct sock *sk, __u32 end)
 {
 	struct tcp_sock *tcp = (void *)sk;
@@ -105,8 +105,8 @@ static __always_inline bool held_any(struct sock *sk, __u32 end)
 	return seq_after(end, BPF_CORE_READ(tcp, snd_nxt));
 }
 
-/* A write of a target returned. The event is made ready by the caller, so that it takes one place on the
- * stack: HELD's, with what all of a write have in common. */
+/* A write of a target that returned. The caller fills in what all events of one write have in common, so
+ * that there is one event on the stack. */
 struct written {
 	struct tl_raw_tcp ev;
 	__u64 sk;

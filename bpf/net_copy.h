@@ -11,12 +11,14 @@
  * one more copy of that length: the verifier bounds offset and length apart, not their sum. */
 const volatile __u32 head_bytes = 4096;
 const volatile __u32 tail_bytes = 1024;
-const volatile __u32 whole_bytes = 5120;	/* head + tail at least: kept of a call on an engine's own wire */
-#define KEEP whole_bytes	/* read anew at each use: verifiers before 5.16 forget the
-					 * bounds of 32-bit values that were on the stack */
+/* Kept of a call on an engine's own wire: at least head_bytes + tail_bytes. */
+const volatile __u32 whole_bytes = 5120;
+/* Read anew at each use: verifiers before 5.16 forget the bounds of 32-bit values that were on the stack. */
+#define KEEP whole_bytes
 
 enum { MAX_IOV = 1024, IOV_PART = 32 };	/* IOV_MAX of the kernel */
-enum { STREAM_LOOK = 2048, LOOK_PART = 64 };	/* bytes of a large write in which signs of a stream are looked for */
+/* Bytes of a large write in which signs of a stream are looked for, and how many of them at a time. */
+enum { STREAM_LOOK = 2048, LOOK_PART = 64 };
 enum { SENDS_MORE = 0x8000 };	/* MSG_MORE, a name that libzmq uses as well */
 
 struct scratch {
@@ -157,10 +159,12 @@ static __always_inline struct io io_of_call(struct pt_regs *regs, __u32 nr)
 	return io;
 }
 
+/* Do any of the LOOK_PART bytes from `from` on, of `len` that were kept, begin such a sign? */
 __noinline int is_stream_part(__u32 from, __u32 len)
 {
-	const __u64 data = 0x203a617461640a, /* "\ndata: " */ seven = 0xffffffffffffff;
-	const __u64 type = 0x657274732d746e65; /* "ent-stre", of text/event-stream */
+	const __u64 data = 0x203a617461640a;	/* "\ndata: ", */
+	const __u64 data_mask = 0xffffffffffffff;	/* which is seven bytes */
+	const __u64 type = 0x657274732d746e65;	/* "ent-stre", of text/event-stream */
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &cpu);
 	__u64 at;
@@ -171,7 +175,7 @@ __noinline int is_stream_part(__u32 from, __u32 len)
 		if (from + i + 8 > len)
 			break;
 		at = *(__u64 *)(s->ev.data + from + i);
-		if ((at & seven) == data || at == type)
+		if ((at & data_mask) == data || at == type)
 			return 1;
 	}
 	return 0;

@@ -26,8 +26,8 @@ enum {
 	TASK_RUNNING = 0, TASK_UNINTERRUPTIBLE = 2, TASK_STOPPED = 4, TASK_TRACED = 8, TASK_DEAD = 0x80,
 	TASK_FROZEN = 0x8000,		/* since 6.1; a freezer of cgroup v1, or the whole system */
 	PF_FROZEN = 0x10000,		/* before */
-	WAKE_SLACK_NS = 20000,
-	REJOIN_NS = 200000,
+	WAKE_SLACK_NS = 20000,		/* woken so shortly before it was off its CPU: it did not sleep */
+	REJOIN_NS = 200000,		/* it ran no longer than this between two parts of one wait */
 };
 
 /* ---- telling ---- */
@@ -119,7 +119,8 @@ static __always_inline void tell_runnable(struct run *run, struct task_struct *t
 		n = i + 1;
 	}
 	*w = (struct tl_raw_wait){
-		.hdr = { sizeof(*w) + n * sizeof(struct tl_stint), TL_RAW_WAIT, 0, task->tgid, task->pid, run->now },
+		.hdr = { sizeof(*w) + n * sizeof(struct tl_stint), TL_RAW_WAIT, 0, task->tgid, task->pid,
+			 run->now },
 		.since_ns = t->ready_ns,
 		.cpu = run->cpu_nr,
 		.from_cpu = t->cpu,
@@ -150,7 +151,7 @@ static __always_inline void tell_run(struct run *run, struct task_struct *task, 
 	tell(run, &span);
 }
 
-/* Where its samples lie is known now: between its last sleep, or the last part that was told, and here. */
+/* Ends a row of samples: they are all of the time since the thread last slept, or since the last such end. */
 static __always_inline void tell_codes(struct run *run, struct task_struct *task, struct sched_thread *t)
 {
 	struct tl_raw_stack end = {
@@ -165,8 +166,8 @@ static __always_inline void tell_codes(struct run *run, struct task_struct *task
 
 /* ---- programs ---- */
 
-/* Is it not to run? A freezer of cgroup v2 lets it sleep as for an event; who waits in vfork counts as frozen,
- * too. */
+/* Is it kept from running? A freezer of cgroup v2 lets it sleep as if for an event; a parent that waits in
+ * vfork() counts as frozen, too. */
 static __always_inline bool is_stopped(struct task_struct *task, __u32 state)
 {
 	if (state & (TASK_STOPPED | TASK_TRACED | TASK_FROZEN))
@@ -176,8 +177,8 @@ static __always_inline bool is_stopped(struct task_struct *task, __u32 state)
 	return bpf_core_field_exists(task->frozen) && BPF_CORE_READ_BITFIELD_PROBED(task, frozen);
 }
 
-/* What for? In an exception, not in a system call: for a page; or for a lock, if others change the maps of
- * the process meanwhile. */
+/* What does it sleep for? In an exception, not a system call, it is a page, or a lock if others change the
+ * maps of the process meanwhile. */
 static __always_inline void look_at_sleep(struct task_struct *task, struct sched_thread *t, __u32 state)
 {
 	long nr = SYS_NR((struct pt_regs *)bpf_task_pt_regs(task));
@@ -346,8 +347,8 @@ int BPF_PROG(sched_migrate, struct task_struct *task, int to)
 	return 0;
 }
 
-/* The timer of each CPU. A thread that slept a moment ago, and one that waits for a CPU most of the time, is
- * left alone. */
+/* ---- samples of stacks ---- */
+
 struct stack {
 	__u64 head[sizeof(struct tl_raw_stack) / 8];
 	__u64 words[TL_RAW_STACK_WORDS];
@@ -390,6 +391,8 @@ static __always_inline void send_stack(struct run *run, struct task_struct *task
 	t->sampled = 1;
 }
 
+/* The timer of each CPU. A thread that slept a moment ago, and one that waits for a CPU most of the time, is
+ * left alone. */
 SEC("?perf_event")
 int stack_sample(struct timer_ctx *ctx)
 {
