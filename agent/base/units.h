@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers as people read them: three digits and a unit. */
+/* Units of time, and numbers as people read them: three digits and a unit. */
 #ifndef TL_UNITS_H
 #define TL_UNITS_H
 
 #include <stdint.h>
+
+#define NS_PER_MS 1000000ull
+#define NS_PER_S 1000000000ull
 
 enum { UNITS_LEN = 16 };	/* holds any of the texts below */
 

@@ -12,13 +12,13 @@
 #include "cmd/vllm_wires.h"
 #include "sink/page.h"
 #include "source/discover.h"
+#include "source/now.h"
 
 #include <argp.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 struct list_opts {
@@ -43,14 +43,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	}
 	return ARGP_ERR_UNKNOWN;
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ull + t.tv_nsec;
 }
 
 /* ---- text ---- */
@@ -237,7 +229,7 @@ static const char *refused_text(const struct discovery *d, char *buf, size_t siz
 static int print_text(const struct discovery *d)
 {
 	struct row *rows = calloc(d->n + 1, sizeof(*rows));
-	uint64_t now = now_ns();
+	uint64_t now = monotonic_ns();
 	char refused[120];
 	struct page p;
 	int err = 0;
@@ -363,7 +355,7 @@ static void engine_json(struct jsonw *w, const struct discovery *d, const struct
 
 static int print_json(const struct discovery *d)
 {
-	uint64_t now = now_ns();
+	uint64_t now = monotonic_ns();
 	struct jsonw w;
 
 	jsonw__init(&w, to_stdout, NULL);

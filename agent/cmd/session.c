@@ -12,21 +12,12 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
 	MAX_TARGETS = 4096,
 	MAX_LAST_POLLS = 64,	/* a full ring at the end: targets go on while it is emptied */
 };
-
-uint64_t monotonic_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
-}
 
 /* ---- events ---- */
 
@@ -251,7 +242,7 @@ static uint64_t cpu_ns(void)
 	struct rusage u;
 
 	getrusage(RUSAGE_SELF, &u);
-	return (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000000ull +
+	return (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * NS_PER_S +
 	       (u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1000ull;
 }
 

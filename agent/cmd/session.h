@@ -6,6 +6,7 @@
 #include "base/emit.h"
 #include "engine/wire.h"
 #include "source/bpf.h"
+#include "source/now.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -51,7 +52,5 @@ struct session_status {
 void session__status(const struct session *s, struct session_status *ret);
 /* Says TL_SELF with the costs so far. */
 int session__say_self(struct session *s);
-
-uint64_t monotonic_ns(void);
 
 #endif

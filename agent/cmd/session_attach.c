@@ -31,7 +31,7 @@ static uint64_t realtime_ns(void)
 	struct timespec ts;
 
 	clock_gettime(CLOCK_REALTIME, &ts);
-	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+	return ts.tv_sec * NS_PER_S + ts.tv_nsec;
 }
 
 /* The pair of clocks read in the narrowest bracket of a few tries. */
@@ -505,7 +505,7 @@ void session_expect_engine(struct session *s, uint64_t now)
 		s->look_pause_ns = LOOK_NS;
 		s->look_ns = now;
 	}
-	s->look_until_ns = now + MAX_START_S * 1000000000ull;
+	s->look_until_ns = now + MAX_START_S * NS_PER_S;
 }
 
 static int add_pid_to(void *ctx, pid_t pid)
@@ -533,7 +533,7 @@ int session_look(struct session *s, uint64_t now)
 	if (now > s->look_until_ns || now < s->look_ns)
 		return 0;
 	s->look_ns = now + s->look_pause_ns;
-	if (s->look_pause_ns < MAX_LOOK_S * 1000000000ull)
+	if (s->look_pause_ns < MAX_LOOK_S * NS_PER_S)
 		s->look_pause_ns *= 2;
 	n = s->opts.n_pids ? add_started(s) : add_found(s);
 	return n < 0 ? n : 0;

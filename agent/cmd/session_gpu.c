@@ -83,7 +83,7 @@ static int add(struct session_gpu *s, uint32_t tgid, uint32_t server)
 	if (!p)
 		return map__is_full(s->processes) ? 0 : -ENOMEM;
 	if (fresh)
-		*p = (struct gpu_process){ .server = server, .look_ns = 1, .pause_ns = SECOND_NS };
+		*p = (struct gpu_process){ .server = server, .look_ns = 1, .pause_ns = NS_PER_S };
 	return 0;
 }
 
@@ -115,7 +115,7 @@ int session_gpu__note(struct session_gpu *s, const struct tl_raw_proc *e)
 	struct gpu_process *p =
 		map__get(s->processes, e->what == TL_PROC_FORK ? e->parent : e->hdr.tgid);
 	/* Most children live shorter, or run another program soon. */
-	uint64_t later = e->hdr.ts_ns + SECOND_NS;
+	uint64_t later = e->hdr.ts_ns + NS_PER_S;
 	int err = 0;
 
 	if (!p)
@@ -131,7 +131,7 @@ int session_gpu__note(struct session_gpu *s, const struct tl_raw_proc *e)
 		p->uses_cuda = p->refused = p->viewed = p->sought = false;
 		p->devices = p->retry_ns = 0;
 		p->look_ns = later;
-		p->pause_ns = SECOND_NS;
+		p->pause_ns = NS_PER_S;
 	} else if (e->what == TL_PROC_EXIT) {
 		p->gone = s->any_gone = true;
 	}
@@ -214,13 +214,13 @@ static void try_later(struct session_gpu *s, uint32_t tgid, struct gpu_process *
 	bool first = !p->retry_ns;
 	struct gpu_reason r = { .trouble = TL_GPU_FINE };
 
-	p->retry_ns = first ? RETRY_S * SECOND_NS : 2 * p->retry_ns;
-	if (p->retry_ns > MAX_RETRY_S * SECOND_NS)
-		p->retry_ns = MAX_RETRY_S * SECOND_NS;
+	p->retry_ns = first ? RETRY_S * NS_PER_S : 2 * p->retry_ns;
+	if (p->retry_ns > MAX_RETRY_S * NS_PER_S)
+		p->retry_ns = MAX_RETRY_S * NS_PER_S;
 	p->look_ns = monotonic_ns() + p->retry_ns;
 	session_gpu_advise_entry(err, why, size);
 	(first ? log_warn : log_info)("pid %u: no GPU records yet: %s; tried again in %u s", tgid, why,
-				      (uint32_t)(p->retry_ns / SECOND_NS));
+				      (uint32_t)(p->retry_ns / NS_PER_S));
 	snprintf(r.why, sizeof(r.why), "%.191s", why);
 	if (first)
 		session_gpu_say_level(s, tgid, p, s->opts.level, p->probed ? TL_GPU_LAUNCHES : TL_GPU_OFF, &r);
@@ -301,7 +301,7 @@ static int look(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uin
 		p->gone = uses == -ESRCH;
 		s->any_gone |= p->gone;
 		p->look_ns = now + p->pause_ns;
-		if (p->pause_ns < MAX_LOOK_S * SECOND_NS)
+		if (p->pause_ns < MAX_LOOK_S * NS_PER_S)
 			p->pause_ns *= 2;
 		return 0;
 	}
@@ -384,7 +384,7 @@ static void poll_one(struct session_gpu *s, uint32_t tgid, struct gpu_process *p
 		p->wait_ns = p->wait_ns == 1;
 	} else if (!p->wait_ns) {
 		p->wait_ns = now;
-	} else if (p->wait_ns > 1 && now - p->wait_ns > SECOND_NS) {
+	} else if (p->wait_ns > 1 && now - p->wait_ns > NS_PER_S) {
 		p->wait_ns = 1;
 		log_warn("pid %u: %s", tgid, why_of(p->gpu, words, sizeof(words)));
 	}

@@ -272,7 +272,7 @@ static bool seeks(struct session_gpu *s, uint64_t now, uint64_t *ret_watched)
 		s->seek_pause_ns = 0;
 	else if (!any || now < s->seek_ns)
 		return false;
-	s->seek_pause_ns = !s->seek_pause_ns ? SECOND_NS : s->seek_pause_ns < MAX_PAUSE_S * SECOND_NS ?
+	s->seek_pause_ns = !s->seek_pause_ns ? NS_PER_S : s->seek_pause_ns < MAX_PAUSE_S * NS_PER_S ?
 			   2 * s->seek_pause_ns : s->seek_pause_ns;
 	s->seek_ns = now + s->seek_pause_ns;
 	return true;

@@ -4,6 +4,7 @@
 #define TL_SESSION_GPU_PRIV_H
 
 #include "base/map.h"
+#include "base/units.h"
 #include "cmd/session_gpu.h"
 #include "engine/governor.h"
 #include "engine/twins.h"
@@ -11,8 +12,6 @@
 #include "source/gpu.h"
 #include "source/nvml.h"
 #include "source/nvml_view.h"
-
-#define SECOND_NS 1000000000ull
 
 struct gpu_process {
 	uint32_t server;

@@ -6,9 +6,8 @@
 #include <stdio.h>
 
 #include "base/pct.h"
+#include "base/units.h"
 
-#define SECOND_NS 1000000000ull
-#define MS_NS 1000000ull
 #define PPM 1000000ull
 
 enum phase {
@@ -32,12 +31,12 @@ enum {
 	TAINTED_PPM = 50000, /* whatever the budget is: then times are not those of the server alone */
 	UNKNOWN_PAUSES = 3, /* windows long, while it is not known what clients see of them */
 };
-static const uint64_t part_length_ns = 500 * MS_NS, part_kept_ns = 120 * SECOND_NS;
-static const uint64_t min_pause_ns = 1000 * MS_NS, max_pause_ns = 60 * SECOND_NS;
-static const uint64_t baseline_ns =
-	2000 * MS_NS; /* before graphs, which have no pauses to compare with */
-static const uint64_t opening_limit_ns = 70 * SECOND_NS; /* the library's own limit is 60 s */
-static const uint64_t first_wait_ns = 60 * SECOND_NS, max_wait_ns = 960 * SECOND_NS;
+static const uint64_t part_length_ns = 500 * NS_PER_MS, part_kept_ns = 120 * NS_PER_S;
+static const uint64_t min_pause_ns = 1000 * NS_PER_MS, max_pause_ns = 60 * NS_PER_S;
+/* Watched before graphs are recorded, which have no pauses to compare with. */
+static const uint64_t baseline_ns = 2000 * NS_PER_MS;
+static const uint64_t opening_limit_ns = 70 * NS_PER_S; /* the library's own limit is 60 s */
+static const uint64_t first_wait_ns = 60 * NS_PER_S, max_wait_ns = 960 * NS_PER_S;
 static const uint64_t min_fall_bytes = 256ull << 20;
 /* A record of a kernel takes 32 bytes of device memory, a buffer of them 3 MB; 250 buffers is CUPTI's own limit. */
 static const uint64_t min_free_bytes = 256ull << 20;
@@ -251,7 +250,7 @@ uint32_t governor__window_ms(const struct governor *g, uint64_t now_ns)
 	if (g->phase != OPENING && g->phase != OPEN)
 		return 0;
 	past_ms = g->phase == OPEN && now_ns > g->window.begin_ns ?
-			  (now_ns - g->window.begin_ns) / MS_NS : 0;
+			  (now_ns - g->window.begin_ns) / NS_PER_MS : 0;
 	return past_ms < length_ms(g) ? length_ms(g) - past_ms : 0;
 }
 
@@ -350,7 +349,7 @@ static bool check_second(struct governor *g, const struct governor_look *l,
 	uint64_t span = l->now_ns - g->second.begin_ns, own;
 	uint32_t ppm;
 
-	if (span < SECOND_NS)
+	if (span < NS_PER_S)
 		return false;
 	own = g->second.probes_ns + (g->level == TL_GPU_GRAPH ? g->second.own_ns : 0);
 	g->second.begin_ns = l->now_ns;
@@ -436,7 +435,7 @@ static bool check_up(struct governor *g, const struct governor_look *l, struct g
 	    (l->free_bytes && l->free_bytes < min_free_bytes && g->level + 1 >= TL_GPU_GRAPH))
 		return false;
 	change(g, l, g->level + 1, TL_GPU_FINE, ret, "tried again after %llu s",
-	       (unsigned long long)((l->now_ns - g->down_ns) / SECOND_NS));
+	       (unsigned long long)((l->now_ns - g->down_ns) / NS_PER_S));
 	return true;
 }
 

@@ -20,14 +20,6 @@ enum {
 	SCRATCH_HEAD = 16 + sizeof(struct tl_raw_net),	/* struct scratch of net_copy.h */
 };
 
-uint64_t bpf_now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
-}
-
 static uint32_t clamp(uint32_t v, uint32_t dflt, uint32_t max)
 {
 	return !v ? dflt : v < max ? v : max;
@@ -166,7 +158,7 @@ static const char *why_not(int err)
 int src_bpf__open(const struct src_bpf_opts *opts, struct src_bpf **ret, const char **why)
 {
 	struct src_bpf *s = calloc(1, sizeof(*s));
-	uint64_t start = bpf_now_ns();
+	uint64_t start = monotonic_ns();
 	int err = -ENOMEM;
 
 	*why = "out of memory";
@@ -197,7 +189,7 @@ int src_bpf__open(const struct src_bpf_opts *opts, struct src_bpf **ret, const c
 	if (err)
 		goto fail;
 	bpf_tcp_open(s);
-	s->attach_ns = bpf_now_ns() - start;
+	s->attach_ns = monotonic_ns() - start;
 	*ret = s;
 	return 0;
 fail:

@@ -184,7 +184,7 @@ static struct bpf_engine *new_engine(struct src_bpf *s, uint32_t tgid)
 
 int src_bpf__attach_engine(struct src_bpf *s, uint32_t tgid, uint16_t engine, probe_say say, void *ctx)
 {
-	uint64_t start = bpf_now_ns();
+	uint64_t start = monotonic_ns();
 	struct bpf_engine *e;
 	struct sites sites;
 	char buf[128];
@@ -212,7 +212,7 @@ int src_bpf__attach_engine(struct src_bpf *s, uint32_t tgid, uint16_t engine, pr
 			n += attach_row(s, &sites, i, e, say, ctx);
 	}
 	sites__free(&sites);
-	s->attach_ns += bpf_now_ns() - start;
+	s->attach_ns += monotonic_ns() - start;
 	return e ? n : -ENOMEM;
 }
 

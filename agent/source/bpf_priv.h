@@ -5,6 +5,7 @@
 
 #include "source/bpf.h"
 #include "source/bpf_uprobe.h"
+#include "source/now.h"
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <linux/types.h>
@@ -48,7 +49,6 @@ struct src_bpf {
 	uint32_t n_polled;
 };
 
-uint64_t bpf_now_ns(void);
 void bpf_add_cost(struct bpf_object *obj, struct src_bpf_cost *ret);	/* as the kernel counted it */
 
 /* bpf_engine.c */

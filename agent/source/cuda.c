@@ -183,7 +183,7 @@ static struct cuda_process *new_process(struct cuda *c, uint32_t tgid)
 	}
 	*p = (struct cuda_process){ .tgid = tgid, .slot = slot };
 	*at = p;
-	cuda_budget_begin(c, p, bpf_now_ns());
+	cuda_budget_begin(c, p, monotonic_ns());
 	return p;
 }
 
@@ -197,7 +197,7 @@ static struct cuda_process *owner_of(struct cuda *c, struct cuda_process *p)
 		if (!c->everyone)
 			return NULL;
 		*c->everyone = (struct cuda_process){ .tgid = CUDA_EVERYONE, .slot = CUDA_ANY };
-		cuda_budget_begin(c, c->everyone, bpf_now_ns());
+		cuda_budget_begin(c, c->everyone, monotonic_ns());
 	}
 	return c->everyone;
 }

@@ -2,13 +2,13 @@
 /* Keeps what probes on single launches of kernels cost a process within its budget. */
 #include "source/cuda_priv.h"
 
+#include "base/units.h"
 #include "tl_event.h"
 
 /* Where nothing could be measured: a VM's values (doc/design/launches.md). */
 enum { USUAL_CHEAP_NS = 700, USUAL_DEAR_NS = 10000 };
 enum { CALM_SECONDS = 5 };		/* before launches get an event each again */
-static const uint64_t second_ns = 1000000000;
-static const uint64_t first_pause_ns = 10 * 1000000000ull, max_pause_ns = 160 * 1000000000ull;
+static const uint64_t first_pause_ns = 10 * NS_PER_S, max_pause_ns = 160 * NS_PER_S;
 static const uint64_t burst_over_ns = 200000000;	/* its thread has stopped without waiting */
 
 uint32_t cuda_hit_ns(const struct cuda *c, bool dear)
@@ -138,13 +138,13 @@ static int judge(struct cuda *c, struct cuda_process *p, uint64_t now_ns, const 
 	uint64_t elapsed = now_ns - p->since_ns, room_ns = c->opts.kernel_budget_ppm * 1000ull;
 	uint64_t each = n * price_of(c, p, CUDA_LEVEL_EACH), counted = n * price_of(c, p, CUDA_LEVEL_COUNTED);
 
-	if (elapsed > second_ns)	/* nobody called for a while */
-		room_ns = room_ns * (elapsed / 1000) / (second_ns / 1000);
+	if (elapsed > NS_PER_S)	/* nobody called for a while */
+		room_ns = room_ns * (elapsed / 1000) / (NS_PER_S / 1000);
 	if (counted > room_ns)
 		return take_off(c, p, now_ns, out);
 	if (p->level == CUDA_LEVEL_EACH && each > room_ns)
 		set_level(c, p, CUDA_LEVEL_COUNTED, now_ns);
-	if (elapsed < second_ns)
+	if (elapsed < NS_PER_S)
 		return 0;
 	p->n_calm = each < room_ns / 2 ? p->n_calm + 1 : 0;
 	p->pause_ns = first_pause_ns;

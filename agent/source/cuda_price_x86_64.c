@@ -25,11 +25,11 @@ static uint32_t time_calls(void (*fn)(const void *args))
 	uint64_t best = UINT64_MAX;
 
 	for (int b = 0; b < BLOCKS; b++) {
-		uint64_t begin = bpf_now_ns(), ns;
+		uint64_t begin = monotonic_ns(), ns;
 
 		for (int i = 0; i < CALLS; i++)
 			fn(args);
-		ns = (bpf_now_ns() - begin) / CALLS;
+		ns = (monotonic_ns() - begin) / CALLS;
 		best = ns < best ? ns : best;
 	}
 	return best;

@@ -18,9 +18,8 @@
 #include "source/gpu_door.h"
 #include "source/gpu_tids.h"
 #include "source/inject.h"
+#include "source/now.h"
 #include "source/pep768.h"
-
-#define SECOND_NS 1000000000ull
 
 enum {
 	DATA_OFFSET = 4096, DEFAULT_BYTES = 16 << 20,	/* 2 s of 100,000 records/s */
@@ -51,14 +50,6 @@ struct gpu {
 	char why[sizeof(((struct tl_ring *)0)->why) + 1];
 };
 
-static uint64_t now_monotonic_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * SECOND_NS + t.tv_nsec;
-}
-
 /* ---- in and out ---- */
 
 /* memfd has its size; its data are zeros. */
@@ -76,7 +67,7 @@ static int use_memfd(struct gpu *g, int memfd)
 	g->ring->magic = TL_RING_MAGIC;
 	g->ring->data_offset = DATA_OFFSET;
 	g->ring->data_bytes = g->data_bytes;
-	g->ring->heartbeat_ns = now_monotonic_ns() + g->ahead_ns;
+	g->ring->heartbeat_ns = monotonic_ns() + g->ahead_ns;
 	return 0;
 }
 
@@ -111,7 +102,7 @@ static struct gpu *gpu__new(pid_t pid, uint32_t data_bytes)
 	g->data_bytes = data_bytes ? data_bytes : DEFAULT_BYTES;
 	g->memfd = -1;
 	g->pidfd = syscall(SYS_pidfd_open, pid, 0);
-	g->told_ns = now_monotonic_ns();
+	g->told_ns = monotonic_ns();
 	g->ahead_ns = gpu_clock_offset_ns(pid);
 	gpu_tids__init(&g->tids, pid);
 	return g;
@@ -136,7 +127,7 @@ int gpu__serve(pid_t pid, int memfd, struct gpu **ret)
 
 void gpu__beat(struct gpu *g)
 {
-	__atomic_store_n(&g->ring->heartbeat_ns, now_monotonic_ns() + g->ahead_ns, __ATOMIC_RELEASE);
+	__atomic_store_n(&g->ring->heartbeat_ns, monotonic_ns() + g->ahead_ns, __ATOMIC_RELEASE);
 }
 
 /* A library that was started with the process waits for us: nobody has to be stopped. -ENOENT: there is none. */
@@ -245,7 +236,7 @@ void gpu__falls_to(struct gpu *g, enum tl_gpu_level level)
 void gpu__let_go(struct gpu *g)
 {
 	g->leaving = true;
-	g->late_ns = now_monotonic_ns() + LEAVE_MS * (SECOND_NS / 1000);
+	g->late_ns = monotonic_ns() + LEAVE_MS * NS_PER_MS;
 	order(g, TL_ORDER_LEAVE);
 }
 
@@ -281,7 +272,7 @@ static bool is_known(const struct tl_hdr *h)
 /* Whoever takes events takes a while: the time now is asked for only where it matters. */
 static bool is_to_come(uint64_t ts_ns, uint64_t now_ns)
 {
-	return ts_ns > now_ns + SECOND_NS && ts_ns > now_monotonic_ns() + SECOND_NS;
+	return ts_ns > now_ns + NS_PER_S && ts_ns > monotonic_ns() + NS_PER_S;
 }
 
 /* The target can write what it likes, at any time: an event is copied, then looked at. */
@@ -416,7 +407,7 @@ int gpu__poll(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx)
 	g->broken |= got < 0;
 	g->behind = !g->broken && (int64_t)(head - g->tail) > 0;
 	if (gpu__state(g) != g->told_state || g->level != g->told_level || g->lowered ||
-	    since(now_ns, g->told_ns) >= SECOND_NS) {
+	    since(now_ns, g->told_ns) >= NS_PER_S) {
 		tell_health(g, now_ns, fn, ctx);
 		n++;
 	}
@@ -444,12 +435,12 @@ int gpu__wait_left(struct gpu *g, gpu_event_fn fn, void *ctx)
 	for (;;) {
 		enum tl_ring_state state = gpu__state(g);
 
-		n = gpu__poll(g, now_monotonic_ns(), fn, ctx);
+		n = gpu__poll(g, monotonic_ns(), fn, ctx);
 		if (n == -ESRCH)
 			return n;
 		if (n <= 0 && (state == TL_RING_LEFT || state == TL_RING_REFUSED))
 			return 0;
-		if (gpu__is_late(g, now_monotonic_ns()))
+		if (gpu__is_late(g, monotonic_ns()))
 			return -ETIMEDOUT;
 		if (n <= 0)
 			nanosleep(&(struct timespec){ 0, 2000000 }, NULL);
@@ -469,7 +460,7 @@ int gpu__leave(struct gpu *g, gpu_event_fn fn, void *ctx)
 
 void gpu__abandon(struct gpu *g, gpu_event_fn fn, void *ctx)
 {
-	uint64_t now_ns = now_monotonic_ns();
+	uint64_t now_ns = monotonic_ns();
 
 	for (int n = 0; n < MAX_EVENTS && !g->broken && take(g, now_ns, fn, ctx) > 0;)
 		n++;

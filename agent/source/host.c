@@ -8,24 +8,15 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { MAX_PROCESSES = 1024, MAX_THREADS = 16384, MAX_HELD = 64 };
 /* Of a wait that timeouts cut into pieces. */
 static const uint64_t max_moment_ns = 250000, max_gap_ns = 50000000, max_held_ns = 200000000;
 
-uint64_t host_now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
-}
-
 int host__open(struct src_bpf *bpf, struct host **ret)
 {
 	struct host *h = calloc(1, sizeof(*h));
-	uint64_t start_ns = host_now_ns();
+	uint64_t start_ns = monotonic_ns();
 	int err = -ENOMEM;
 
 	if (!h)
@@ -43,7 +34,7 @@ int host__open(struct src_bpf *bpf, struct host **ret)
 	err = err ? err : host_bpf_open(h);
 	if (err)
 		goto fail;
-	bpf->attach_ns += host_now_ns() - start_ns;
+	bpf->attach_ns += monotonic_ns() - start_ns;
 	*ret = h;
 	return 0;
 fail:

@@ -212,7 +212,7 @@ void host_bpf_cpu_times(struct host *h, void (*fn)(void *ctx, uint32_t tgid, uin
 		return;
 	map = bpf_map__fd(h->sched->maps.threads);
 	for (; !err; first = false, n = BATCH) {
-		uint64_t now = host_now_ns();
+		uint64_t now = monotonic_ns();
 
 		err = bpf_map_lookup_batch(map, first ? NULL : &cursor, &cursor, keys, values, &n, NULL);
 		if (err && err != -ENOENT)	/* that says: these were the last */

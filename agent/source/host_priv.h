@@ -7,6 +7,7 @@
 #include "base/vec.h"
 #include "source/host.h"
 #include "source/host_roles.h"
+#include "source/now.h"
 #include <stdbool.h>
 
 enum { MAX_ABOVE = 8 };			/* cgroups of a process: its own and those above it */
@@ -67,8 +68,6 @@ struct host {
 	uint64_t placed_ns;		/* when the cgroups of all processes were last read */
 	uint64_t n_untold;		/* as of the last TL_LOST */
 };
-
-uint64_t host_now_ns(void);
 
 /* host_bpf.c: the programs of bpf/sched.bpf.c */
 int host_bpf_open(struct host *h);

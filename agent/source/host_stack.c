@@ -367,7 +367,7 @@ static bool interprets(uint16_t code)
 int host_stack_take(struct host *h, const struct tl_raw_stack *ev, const struct emit *out)
 {
 	struct process *p = map__get(h->processes, ev->hdr.tgid);
-	uint64_t now_ns = host_now_ns();
+	uint64_t now_ns = monotonic_ns();
 	struct thread *t;
 	struct code c;
 	struct run *r;

@@ -78,7 +78,7 @@ struct thread *host_thread(struct host *h, uint32_t tgid, uint32_t tid)
 		return NULL;
 	vec_free(&t->held);	/* of a thread of another process that had this number */
 	*t = (struct thread){ .tgid = tgid };
-	host_name_thread(t, tid, host_now_ns());
+	host_name_thread(t, tid, monotonic_ns());
 	return t;
 }
 
@@ -86,7 +86,7 @@ int host_tell_thread(struct host *h, uint32_t tid, struct thread *t, const struc
 {
 	const struct process *p = map__get(h->processes, t->tgid);
 	struct tl_thread ev = {
-		.hdr = { sizeof(ev), TL_THREAD, 0, t->tgid, tid, host_now_ns() },
+		.hdr = { sizeof(ev), TL_THREAD, 0, t->tgid, tid, monotonic_ns() },
 		.role = t->role,
 	};
 

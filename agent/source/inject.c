@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stops a thread of the target where that does no harm, and has it load the library. */
 #include "source/inject_priv.h"
+#include "source/now.h"
 #include "source/seccomp.h"
 
 #include <dirent.h>
@@ -20,23 +21,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MS 1000000ull
-
 enum {
 	N_BUSY_TRIES = 5,
 	N_TRIES = 20, MAX_BUSY = 8,	/* threads that run, looked at in one try */
 	STACK_ROOM = 256 * 1024,	/* that a thread must have left */
 };
-static const uint64_t stop_limit_ns = 10 * MS;	/* behind this a stopped thread is let go, untouched */
-static const uint64_t visit_limit_ns = 2000 * MS, busy_limit_ns = 50 * MS;
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000 * MS + t.tv_nsec;
-}
+static const uint64_t stop_limit_ns = 10 * NS_PER_MS;	/* behind this a stopped thread is let go, untouched */
+static const uint64_t visit_limit_ns = 2000 * NS_PER_MS, busy_limit_ns = 50 * NS_PER_MS;
 
 static void pause_us(uint32_t us)
 {
@@ -155,7 +146,7 @@ static int wait_stop(pid_t tid, uint64_t until_ns)
 	int status, n;
 
 	while ((n = waitpid(tid, &status, __WALL | WNOHANG)) == 0) {
-		if (now_ns() > until_ns)
+		if (monotonic_ns() > until_ns)
 			return -ETIMEDOUT;
 		pause_us(20);
 	}
@@ -171,7 +162,7 @@ static int wait_stop(pid_t tid, uint64_t until_ns)
 
 static int stop(pid_t tid, uint64_t limit_ns)
 {
-	uint64_t until = now_ns() + limit_ns;
+	uint64_t until = monotonic_ns() + limit_ns;
 	int n;
 
 	if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL))
@@ -195,7 +186,7 @@ static void let_go(pid_t tid, const struct user_regs_struct *regs)
 /* A thread that runs is watched until it makes a harmless call. Stopped at the begin of one: 0. */
 static int reach_call(const struct inject_target *t, pid_t tid, struct user_regs_struct *regs, uint64_t *ret_since_ns)
 {
-	uint64_t until = now_ns() + busy_limit_ns;
+	uint64_t until = monotonic_ns() + busy_limit_ns;
 	struct inject_call c;
 	bool entry = false;
 	int n;
@@ -212,7 +203,7 @@ static int reach_call(const struct inject_target *t, pid_t tid, struct user_regs
 		}
 		if (n < 0)
 			return n;
-		*ret_since_ns = now_ns();
+		*ret_since_ns = monotonic_ns();
 		if (n != 1)
 			continue;
 		entry = !entry;
@@ -233,7 +224,7 @@ static int divert(const struct inject_target *t, pid_t tid, bool busy, struct in
 
 	if (ptrace(PTRACE_SEIZE, tid, NULL, PTRACE_O_TRACESYSGOOD))
 		return errno == EPERM ? -EPERM : -EAGAIN;
-	*ret_since_ns = now_ns();
+	*ret_since_ns = monotonic_ns();
 	err = stop(tid, visit_limit_ns);
 	if (err || ptrace(PTRACE_GETREGS, tid, NULL, &regs)) {
 		ptrace(PTRACE_DETACH, tid, NULL, NULL);
@@ -245,7 +236,7 @@ static int divert(const struct inject_target *t, pid_t tid, bool busy, struct in
 		entry = !err;
 	}
 	if (!err)
-		err = now_ns() - *ret_since_ns > stop_limit_ns ? -EAGAIN : may_be_sent(t->pid, tid, v);
+		err = monotonic_ns() - *ret_since_ns > stop_limit_ns ? -EAGAIN : may_be_sent(t->pid, tid, v);
 	if (!err)
 		err = inject_arch__divert(t, tid, &regs, entry, v);
 	if (err) {
@@ -261,10 +252,10 @@ static int divert(const struct inject_target *t, pid_t tid, bool busy, struct in
 /* Until the thread has done it. */
 static int await(const struct inject_target *t, const struct inject_visit *v, int *ret)
 {
-	uint64_t until = now_ns() + visit_limit_ns;
+	uint64_t until = monotonic_ns() + visit_limit_ns;
 
 	while (!inject_arch__done(t, v, ret)) {
-		if (now_ns() > until)
+		if (monotonic_ns() > until)
 			return -ETIMEDOUT;
 		pause_us(20);
 	}
@@ -309,7 +300,7 @@ static int clean(const struct inject_target *t, pid_t tid)
 
 static void account(struct inject_result *r, uint64_t since_ns)
 {
-	uint64_t ns = now_ns() - since_ns;
+	uint64_t ns = monotonic_ns() - since_ns;
 
 	r->n_stops++;
 	r->stopped_ns += ns;

@@ -13,8 +13,6 @@
 
 #include "source/nvml_priv.h"
 
-#define MS_NS 1000000ull
-
 enum {
 	ROUND_MS = 500, CALL_LIMIT_MS = 2000, START_LIMIT_MS = 20000, SLOW_MS = 200, MAX_SLOW = 2,
 	CLOSE_MS = 400, MAX_NAMES = 2,
@@ -44,14 +42,6 @@ static const struct symbol {
 	{ { "nvmlDeviceGetProcessUtilization" }, AT(utilization), false },
 #undef AT
 };
-
-uint64_t nvml_now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ull + t.tv_nsec;
-}
 
 /* ---- the library ---- */
 
@@ -128,7 +118,7 @@ bool nvml_begin(struct nvml *n, const char *call)
 	may = !n->leave;
 	if (may) {
 		n->call = call;
-		n->call_ns = nvml_now_ns();
+		n->call_ns = monotonic_ns();
 	}
 	pthread_mutex_unlock(&n->lock);
 	return may;
@@ -139,8 +129,8 @@ int nvml_end(struct nvml *n, int result)
 	uint64_t ns, waited = 0;
 	char why[160];
 
-	ns = nvml_now_ns() - n->call_ns;	/* this thread wrote it */
-	if (ns > SLOW_MS * MS_NS)
+	ns = monotonic_ns() - n->call_ns;	/* this thread wrote it */
+	if (ns > SLOW_MS * NS_PER_MS)
 		waited = waited_ns() - n->waited_ns;
 	pthread_mutex_lock(&n->lock);
 	n->call_ns = 0;
@@ -148,7 +138,7 @@ int nvml_end(struct nvml *n, int result)
 	n->cost.calls_ns += ns;
 	n->cost.longest_ns = ns > n->cost.longest_ns ? ns : n->cost.longest_ns;
 	n->cost.n_failed += result != NVML_FINE && result != NVML_NOT_SUPPORTED && result != NVML_FOUND_NONE;
-	if (n->state == NVML_READY && ns > SLOW_MS * MS_NS + waited && ++n->cost.n_slow >= MAX_SLOW) {
+	if (n->state == NVML_READY && ns > SLOW_MS * NS_PER_MS + waited && ++n->cost.n_slow >= MAX_SLOW) {
 		snprintf(why, sizeof(why), "two calls of NVML took more than 0.2 s (%s: %.0f ms): it is left alone from now on",
 			 n->call, ns / 1e6);
 		stop_locked(n, why);
@@ -172,7 +162,7 @@ static void look_round(struct nvml *n, uint64_t watched, bool list_all)
 			continue;
 		nvml_look_at(n, i, deep, &look);
 		/* what was between looks that lie far apart is not known */
-		look.since_ns = before && look.at_ns - before < 4 * ROUND_MS * MS_NS ? before : look.at_ns;
+		look.since_ns = before && look.at_ns - before < 4 * ROUND_MS * NS_PER_MS ? before : look.at_ns;
 		pthread_mutex_lock(&n->lock);
 		if (!n->leave) {
 			n->looks[i] = look;
@@ -184,9 +174,9 @@ static void look_round(struct nvml *n, uint64_t watched, bool list_all)
 
 static void wait_for_round(struct nvml *n, uint64_t until_ns)
 {
-	struct timespec t = { until_ns / 1000000000, until_ns % 1000000000 };
+	struct timespec t = { until_ns / NS_PER_S, until_ns % NS_PER_S };
 
-	while (!n->leave && !n->list_all && (!n->watched || nvml_now_ns() < until_ns)) {
+	while (!n->leave && !n->list_all && (!n->watched || monotonic_ns() < until_ns)) {
 		if (n->watched)
 			pthread_cond_timedwait(&n->turn, &n->lock, &t);
 		else
@@ -216,14 +206,14 @@ static void *run(void *ctx)
 		n->state = NVML_READY;
 	else
 		stop_locked(n, why);
-	for (next_ns = nvml_now_ns(); !n->leave; next_ns += ROUND_MS * MS_NS) {
+	for (next_ns = monotonic_ns(); !n->leave; next_ns += ROUND_MS * NS_PER_MS) {
 		wait_for_round(n, next_ns);
 		watched = n->watched;
 		list_all = n->list_all;
 		n->list_all = false;
 		pthread_mutex_unlock(&n->lock);
-		if (nvml_now_ns() > next_ns + ROUND_MS * MS_NS)
-			next_ns = nvml_now_ns();
+		if (monotonic_ns() > next_ns + ROUND_MS * NS_PER_MS)
+			next_ns = monotonic_ns();
 		look_round(n, watched, list_all);
 		pthread_mutex_lock(&n->lock);
 	}
@@ -283,8 +273,8 @@ int nvml__open(const char *path, struct nvml **ret, char why[160])
 
 void nvml__close(struct nvml *n)
 {
-	uint64_t until_ns = nvml_now_ns() + CLOSE_MS * MS_NS;
-	struct timespec t = { until_ns / 1000000000, until_ns % 1000000000 };
+	uint64_t until_ns = monotonic_ns() + CLOSE_MS * NS_PER_MS;
+	struct timespec t = { until_ns / NS_PER_S, until_ns % NS_PER_S };
 	bool ended;
 
 	if (!n)
@@ -315,9 +305,9 @@ enum nvml_state nvml__state(struct nvml *n, uint64_t now_ns, char why[160])
 
 	pthread_mutex_lock(&n->lock);
 	limit_ms = n->state == NVML_STARTING ? START_LIMIT_MS : CALL_LIMIT_MS;
-	if (n->state != NVML_STOPPED && n->call_ns && now_ns > n->call_ns + limit_ms * MS_NS) {
+	if (n->state != NVML_STOPPED && n->call_ns && now_ns > n->call_ns + limit_ms * NS_PER_MS) {
 		snprintf(text, sizeof(text), "%s has not returned for %llu s: NVML is left alone from now on", n->call,
-			 (unsigned long long)((now_ns - n->call_ns) / (1000 * MS_NS)));
+			 (unsigned long long)((now_ns - n->call_ns) / NS_PER_S));
 		stop_locked(n, text);
 	}
 	state = n->state;

@@ -192,12 +192,12 @@ void nvml_look_at(struct nvml *n, uint32_t device, bool deep, struct nvml_look *
 	char why[160], text[32];
 	int err, clock, memory;
 
-	*ret = (struct nvml_look){ .device = device, .deep = deep, .at_ns = nvml_now_ns() };
+	*ret = (struct nvml_look){ .device = device, .deep = deep, .at_ns = monotonic_ns() };
 	if (!handle)
 		return;
 	err = list_processes(n, handle, ret);
 	if (deep) {
-		ret->at_ns = nvml_now_ns();
+		ret->at_ns = monotonic_ns();
 		clock = read_clock(n, handle, ret);
 		memory = read_memory(n, handle, ret);
 		err = err && clock && memory ? clock : 0;

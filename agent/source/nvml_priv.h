@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "source/now.h"
 #include "source/nvml.h"
 #include "source/nvml_abi.h"
 
@@ -51,7 +52,5 @@ int nvml_end(struct nvml *n, int result);
 int nvml_start(struct nvml *n, char why[160]);	/* 0, or it cannot be used: why */
 void nvml_look_at(struct nvml *n, uint32_t device, bool deep, struct nvml_look *ret);
 void nvml_stop(struct nvml *n, const char *why);
-
-uint64_t nvml_now_ns(void);
 
 #endif

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "source/inject_priv.h"
+#include "source/now.h"
 #include "source/pep768_priv.h"
 
 enum {
@@ -39,10 +40,7 @@ static void tick(const struct visit *v)
 
 static uint64_t now_ms(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000ull + t.tv_nsec / 1000000;
+	return monotonic_ns() / NS_PER_MS;
 }
 
 static bool lives(pid_t pid)
