@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Calls into libcuda: launches as they are made; waits, copies and allocations with the time they take. */
+/* Calls into libcuda: launches as they are made; waits, copies and allocations
+ * with the time they take. */
 #include "ktypes.h"
 #include "maps.h"
 #include "cuda_tally.h"
@@ -45,8 +46,8 @@ struct {
 	__type(value, struct call);
 } calls SEC(".maps");
 
-/* A place that was not given back, because the thread died or its probes were taken off, is free again after
- * this time: for the thread that took it, and for others. */
+/* A place that was not given back, because the thread died or its probes were taken off, is free
+ * again after this time: for the thread that took it, and for others. */
 #define MINE_STALE_NS 1000000000ull
 #define STALE_NS 60000000000ull
 
@@ -291,7 +292,8 @@ int cuda_enter(struct pt_regs *ctx)
 	return 0;
 }
 
-/* Older kernels run it once per process that has this function probed: only the first finds the call. */
+/* Older kernels run it once per process that has this function probed: only
+ * the first finds the call. */
 SEC("?uretprobe")
 int cuda_leave(struct pt_regs *ctx)
 {

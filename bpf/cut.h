@@ -3,7 +3,8 @@
 #ifndef TL_CUT_H
 #define TL_CUT_H
 
-/* Of a call's `total` bytes, [0, head_end) and [tail_start, total) are kept, one behind the other. */
+/* Of a call's `total` bytes, [0, head_end) and [tail_start, total) are
+ * kept, one behind the other. */
 struct cut {
 	__u32 head_end, tail_start;
 };

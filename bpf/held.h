@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Sockets whose bytes wait in the kernel: noted by the programs that see writes, followed by those of TCP. */
+/* Sockets whose bytes wait in the kernel: noted by the programs that see writes,
+ * followed by those of TCP. */
 #ifndef TL_HELD_H
 #define TL_HELD_H
 
@@ -24,8 +25,8 @@ struct {
 	__type(value, struct held_sock);
 } helds SEC(".maps");
 
-/* How many there are, or a few more while they come and go: at 0 the programs that see every packet of the
- * host return at once. */
+/* How many there are, or a few more while they come and go: at 0 the programs that see every packet
+ * of the host return at once. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -105,8 +106,8 @@ static __always_inline bool held_any(struct sock *sk, __u32 end)
 	return seq_after(end, BPF_CORE_READ(tcp, snd_nxt));
 }
 
-/* A write of a target that returned. The caller fills in what all events of one write have in common, so
- * that there is one event on the stack. */
+/* A write of a target that returned. The caller fills in what all events of one write have in
+ * common, so that there is one event on the stack. */
 struct written {
 	struct tl_raw_tcp ev;
 	__u64 sk;
@@ -174,7 +175,8 @@ static __always_inline void held_look_again(struct written *w)
 		held_forget(sk);
 }
 
-/* A global function: the verifier looks at it once, not again for each way that leads to it. Returns 0. */
+/* A global function: the verifier looks at it once, not again for each way
+ * that leads to it. Returns 0. */
 __noinline int held_wrote(struct written *w)
 {
 	struct tcp_sock *tcp;

@@ -28,12 +28,14 @@ struct built {
 };
 
 /*
- * All state is per thread, in one piece: a thread that fills a batch also runs it. It may fill two at
- * a time, for a target and a draft model. A hash map by address was tried: twice the time per token.
+ * All state is per thread, in one piece: a thread that fills a batch also runs it. It may
+ * fill two at a time, for a target and a draft model. A hash map by address was tried:
+ * twice the time per token.
  */
 enum { N_BUILT = 2, PASSED = 2 };	/* PASSED: place of a batch that is passed by value */
 struct work {
-	__u64 sp;			/* of the caller of the step that the thread is in; 0: in none */
+	__u64 sp;			/* of the caller of the step that
+					 * the thread is in; 0: in none */
 	__u32 step;			/* its place in built */
 	__u32 last;			/* place used last of the first two */
 	struct built built[N_BUILT + 1];
@@ -64,8 +66,8 @@ static __always_inline struct tl_hdr hdr_of(__u16 size, __u16 kind, __u64 ts_ns)
 	return (struct tl_hdr){ size, kind, 0, id >> 32, (__u32)id, ts_ns };
 }
 
-/* For programs that need no clock: nearly random, to time one hit in so many whatever the pattern of
- * calls is. Returns 0, or when a hit that is timed began. */
+/* For programs that need no clock: nearly random, to time one hit in so many whatever the pattern
+ * of calls is. Returns 0, or when a hit that is timed began. */
 static __always_inline __u64 hit_begin(struct cell *c)
 {
 	c->runs++;
@@ -199,7 +201,8 @@ int BPF_KPROBE(batch_output, void *batch, __u32 idx, bool wanted)
 	n = ev->n_runs;
 	for (int i = 0; i < TL_LLAMA_MAX_RUNS; i++) {
 		n--;
-		barrier_var(n);		/* else two numbers are made of it, and the bound is on one */
+		barrier_var(n);		/* else two numbers are made of
+					 * it, and the bound is on one */
 		if (n >= TL_LLAMA_MAX_RUNS)
 			break;
 		end -= ev->runs[n].n_tokens;

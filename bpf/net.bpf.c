@@ -20,8 +20,8 @@ struct {
 	__type(value, __u32);
 } targets SEC(".maps");
 
-/* Spares nearly all other processes of the host the lookup, which is most of what they would pay. The
- * agent clears bits: update_bits() in agent/source/bpf.c. */
+/* Spares nearly all other processes of the host the lookup, which is most of what they would pay.
+ * The agent clears bits: update_bits() in agent/source/bpf.c. */
 __u64 target_bits[N_TARGET_WORDS];
 
 static __always_inline __u32 *target_of(__u32 tgid)
@@ -36,19 +36,20 @@ static __always_inline bool is_target(__u32 tgid)
 	return target_of(tgid);
 }
 
-/* TCP sockets that carry an engine's own wire, by inode: the agent adds those that were there before, the
- * programs those on which a target greets as ZMTP does. The oldest makes room. */
+/* TCP sockets that carry an engine's own wire, by inode: the agent adds those that were there
+ * before, the programs those on which a target greets as ZMTP does. The oldest makes room. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
 	__type(key, __u64);
 	__type(value, __u8);
 } tcp_wires SEC(".maps");
-__u32 has_tcp_wires;		/* spares the lookup where there are none, which is nearly everywhere */
+__u32 has_tcp_wires;		/* spares the lookup where there are
+				 * none, which is nearly everywhere */
 
-/* When a thread entered the send call that it is in, or when the packet came that it reads, at the low
- * bits of its tid. Two threads that share a place and are both in a call make one of them lose it: it is
- * then as if the capture had begun in between. */
+/* When a thread entered the send call that it is in, or when the packet came that it reads, at the
+ * low bits of its tid. Two threads that share a place and are both in a call make one of them lose
+ * it: it is then as if the capture had begun in between. */
 enum { MAX_ENTRIES = 4096 };
 enum { MIN_WAIT_NS = 1000000 };	/* a send that took longer, and slept, has waited for room */
 struct entry {
@@ -97,8 +98,8 @@ static __always_inline void send_sock(const struct run *run, const struct sock_i
 
 /* ---- what was sent and received ---- */
 
-/* How far TCP counts the stream behind these bytes: a jump from one event to the next of a socket is bytes
- * that no event told of. */
+/* How far TCP counts the stream behind these bytes: a jump from one event to the next of a socket
+ * is bytes that no event told of. */
 static __always_inline void set_stream_pos(struct tl_raw_net *ev, const struct sock_id *id, bool out)
 {
 	struct sock *sk = id->sk;
@@ -119,8 +120,8 @@ static __always_inline bool is_wire(const struct run *run, const struct sock_id 
 	return id->family == AF_UNIX || (has_tcp_wires && bpf_map_lookup_elem(&tcp_wires, &ino));
 }
 
-/* Does what was written begin as each end of a ZMTP connection does (ff, a length below 256, 7f)? Only
- * the target's own writes are asked: what it reads, a stranger chose. */
+/* Does what was written begin as each end of a ZMTP connection does (ff, a length below 256, 7f)?
+ * Only the target's own writes are asked: what it reads, a stranger chose. */
 static __always_inline bool is_greeting(const struct scratch *s)
 {
 	return s->head >= 10 && *(__u64 *)s->ev.data == 0xff && s->ev.data[9] == 0x7f;
@@ -148,9 +149,10 @@ struct call {
 	__u32 pos;		/* of the stream, behind what was written */
 };
 
-/* A global function, because it has many callers. In such a function the verifier takes pointers inside of
- * *call for plain numbers, so it finds the cell anew. Returns 1 for a write that TCP has not sent yet; the
- * caller then calls held_wrote(): functions that call each other share 512 bytes of stack. */
+/* A global function, because it has many callers. In such a function the verifier takes
+ * pointers inside of *call for plain numbers, so it finds the cell anew. Returns 1 for a write
+ * that TCP has not sent yet; the caller then calls held_wrote(): functions that call each other
+ * share 512 bytes of stack. */
 __noinline int send_net(struct call *call)
 {
 	__u32 cpu = bpf_get_smp_processor_id(), n, total;

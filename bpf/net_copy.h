@@ -13,11 +13,13 @@ const volatile __u32 head_bytes = 4096;
 const volatile __u32 tail_bytes = 1024;
 /* Kept of a call on an engine's own wire: at least head_bytes + tail_bytes. */
 const volatile __u32 whole_bytes = 5120;
-/* Read anew at each use: verifiers before 5.16 forget the bounds of 32-bit values that were on the stack. */
+/* Read anew at each use: verifiers before 5.16 forget the bounds of 32-bit
+ * values that were on the stack. */
 #define KEEP whole_bytes
 
 enum { MAX_IOV = 1024, IOV_PART = 32 };	/* IOV_MAX of the kernel */
-/* Bytes of a large write in which signs of a stream are looked for, and how many of them at a time. */
+/* Bytes of a large write in which signs of a stream are looked for, and
+ * how many of them at a time. */
 enum { STREAM_LOOK = 2048, LOOK_PART = 64 };
 enum { SENDS_MORE = 0x8000 };	/* MSG_MORE, a name that libzmq uses as well */
 
@@ -95,8 +97,8 @@ __noinline int copy_iov_part(__u64 iov, __u64 n_iov, __u32 pos, __u32 total)
 	return pos;
 }
 
-/* Loops in loops of global functions: the verifier walks each once, not the product, which is most of the
- * time that an attach takes. */
+/* Loops in loops of global functions: the verifier walks each once, not the product, which is most
+ * of the time that an attach takes. */
 __noinline int copy_iov(__u64 iov, __u64 n_iov, __u32 total)
 {
 	__u32 pos = 0;
@@ -181,8 +183,9 @@ __noinline int is_stream_part(__u32 from, __u32 len)
 	return 0;
 }
 
-/* Is what was kept so far of an event stream? Then all of the write is wanted: each event of it counts, and
- * one that comes in large writes (a proxy, a compressor, a slow reader) has many in one. */
+/* Is what was kept so far of an event stream? Then all of the write is wanted: each
+ * event of it counts, and one that comes in large writes (a proxy, a compressor, a slow
+ * reader) has many in one. */
 __noinline int is_stream(__u32 len)
 {
 	for (__u32 i = 0; i < STREAM_LOOK && i < len; i += LOOK_PART)

@@ -17,7 +17,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 const volatile __u64 min_runnable_ns = 500000;
 const volatile __u64 min_sleep_ns = 1000000;
 const volatile __u64 min_run_ns = 5000000;
-const volatile __u64 min_code_ns = 10000000;	/* of CPU without a sleep, before a stack is looked at */
+const volatile __u64 min_code_ns = 10000000;	/* of CPU without a sleep, before
+						 * a stack is looked at */
 const volatile __u64 max_busy_ns = 1000000000;	/* what does not end is told in parts */
 const volatile __u8 has_prev_state = 1;	/* sched_switch hands over the state (since 5.18) */
 
@@ -26,8 +27,10 @@ enum {
 	TASK_RUNNING = 0, TASK_UNINTERRUPTIBLE = 2, TASK_STOPPED = 4, TASK_TRACED = 8, TASK_DEAD = 0x80,
 	TASK_FROZEN = 0x8000,		/* since 6.1; a freezer of cgroup v1, or the whole system */
 	PF_FROZEN = 0x10000,		/* before */
-	WAKE_SLACK_NS = 20000,		/* woken so shortly before it was off its CPU: it did not sleep */
-	REJOIN_NS = 200000,		/* it ran no longer than this between two parts of one wait */
+	WAKE_SLACK_NS = 20000,		/* woken so shortly before it was
+					 * off its CPU: it did not sleep */
+	REJOIN_NS = 200000,		/* it ran no longer than this
+					 * between two parts of one wait */
 };
 
 /* ---- telling ---- */
@@ -80,7 +83,8 @@ static __always_inline void tell_sleep(struct run *run, struct task_struct *task
 	struct tl_thread_span span;
 	bool always = t->wait == TL_WAIT_DISK || t->wait == TL_WAIT_STOPPED, rejoins;
 
-	/* A wait that is cut by timeouts, as that for Python's GIL is: also its short end is told. */
+	/* A wait that is cut by timeouts, as that for Python's GIL is:
+	 * also its short end is told. */
 	rejoins = t->timed_out && t->wait == TL_WAIT_FUTEX && since - t->on_ns < REJOIN_NS;
 	t->timed_out = !t->by_tid;
 	if (end < since + min_sleep_ns && !rejoins)
@@ -151,7 +155,8 @@ static __always_inline void tell_run(struct run *run, struct task_struct *task, 
 	tell(run, &span);
 }
 
-/* Ends a row of samples: they are all of the time since the thread last slept, or since the last such end. */
+/* Ends a row of samples: they are all of the time since the thread last slept, or
+ * since the last such end. */
 static __always_inline void tell_codes(struct run *run, struct task_struct *task, struct sched_thread *t)
 {
 	struct tl_raw_stack end = {
@@ -166,8 +171,8 @@ static __always_inline void tell_codes(struct run *run, struct task_struct *task
 
 /* ---- programs ---- */
 
-/* Is it kept from running? A freezer of cgroup v2 lets it sleep as if for an event; a parent that waits in
- * vfork() counts as frozen, too. */
+/* Is it kept from running? A freezer of cgroup v2 lets it sleep as if for an event; a parent that
+ * waits in vfork() counts as frozen, too. */
 static __always_inline bool is_stopped(struct task_struct *task, __u32 state)
 {
 	if (state & (TASK_STOPPED | TASK_TRACED | TASK_FROZEN))
@@ -177,8 +182,8 @@ static __always_inline bool is_stopped(struct task_struct *task, __u32 state)
 	return bpf_core_field_exists(task->frozen) && BPF_CORE_READ_BITFIELD_PROBED(task, frozen);
 }
 
-/* What does it sleep for? In an exception, not a system call, it is a page, or a lock if others change the
- * maps of the process meanwhile. */
+/* What does it sleep for? In an exception, not a system call, it is a page, or a lock if others
+ * change the maps of the process meanwhile. */
 static __always_inline void look_at_sleep(struct task_struct *task, struct sched_thread *t, __u32 state)
 {
 	long nr = SYS_NR((struct pt_regs *)bpf_task_pt_regs(task));
@@ -278,8 +283,9 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	return 0;
 }
 
-/* Is it the current task that wakes, and not an interrupt that came while it ran? An interrupt of user
- * space leaves a negative number; one of a system call shows if it is a call that wakes nobody. */
+/* Is it the current task that wakes, and not an interrupt that came while it ran? An
+ * interrupt of user space leaves a negative number; one of a system call shows if it is
+ * a call that wakes nobody. */
 static __always_inline bool is_waker(struct task_struct *by, struct task_struct *task, __u8 wait)
 {
 	long nr = SYS_NR((struct pt_regs *)bpf_task_pt_regs(by));
@@ -385,14 +391,15 @@ static __always_inline void send_stack(struct run *run, struct task_struct *task
 	ev->n_words = n / 8;
 	n += sizeof(*ev);
 	ev->hdr.size = n;
-	/* At once, while the thread still does what it did: where it is in Python is read by the agent. */
+	/* At once, while the thread still does what it did: where it is in
+	 * Python is read by the agent. */
 	if (bpf_ringbuf_output(&events, ev, n, t->sampled ? BPF_RB_NO_WAKEUP : BPF_RB_FORCE_WAKEUP))
 		cell_add_lost(run->cell, TL_RAW_STACK, run->now);
 	t->sampled = 1;
 }
 
-/* The timer of each CPU. A thread that slept a moment ago, and one that waits for a CPU most of the time, is
- * left alone. */
+/* The timer of each CPU. A thread that slept a moment ago, and one that waits for a CPU most of
+ * the time, is left alone. */
 SEC("?perf_event")
 int stack_sample(struct timer_ctx *ctx)
 {

@@ -20,8 +20,8 @@ struct {
 } followed SEC(".maps");
 __u64 followed_bits[N_TARGET_WORDS];
 
-/* What user space wants to know of a thread besides waits for a CPU: enum watch bits, by tid. Looked up
- * anew when the generation is another. */
+/* What user space wants to know of a thread besides waits for a CPU: enum watch bits, by tid.
+ * Looked up anew when the generation is another. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);

@@ -23,7 +23,8 @@ struct sched_thread {
 	__u32 by_tgid, by_tid;
 	char by_name[16];
 	__u32 gen, watch;		/* enum watch */
-	__u32 queue;			/* CPU in whose n_waiting it is counted, plus 1; 0: in none */
+	__u32 queue;			/* CPU in whose n_waiting it is
+					 * counted, plus 1; 0: in none */
 	__u16 cpu;			/* where it ran last */
 	__u8 where, wait;		/* enum where; enum tl_wait of its sleep */
 	__u8 slept, fault, timed_out;

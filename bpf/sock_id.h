@@ -25,8 +25,8 @@ struct sock_id {
 #define FIELD(buf, type, field) \
 	(*(typeof(((type *)0)->field) *)((buf) + bpf_core_field_offset(type, field)))
 
-/* False unless fd is a stream socket of a family we follow. A global function, which the verifier looks at
- * once per program: to check what is read of a task takes it long. */
+/* False unless fd is a stream socket of a family we follow. A global function, which the verifier
+ * looks at once per program: to check what is read of a task takes it long. */
 __noinline int sock_of_fd(int fd, struct sock_id *ret)
 {
 	struct task_struct *task = bpf_get_current_task_btf();

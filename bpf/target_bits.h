@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* A set of processes by the low bits of their tgid: most that are not in it are told by one load. */
+/* A set of processes by the low bits of their tgid: most that are not in
+ * it are told by one load. */
 #ifndef TL_TARGET_BITS_H
 #define TL_TARGET_BITS_H
 

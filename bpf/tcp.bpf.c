@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What TCP does with bytes that targets wrote: when those that it held leave, and what is sent again. */
+/* What TCP does with bytes that targets wrote: when those that it held
+ * leave, and what is sent again. */
 #include "ktypes.h"
 #include "maps.h"
 #include "held.h"
@@ -10,8 +11,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* Offsets in struct tcphdr. */
 enum { TCPHDR_SEQ = 4, TCPHDR_ACK = 8, TCPHDR_DOFF = 12, TCPHDR_MIN = 20 };
 
-/* Processes that connected to a watched port, and when the agent was last told of it. It is woken for each,
- * to find proxies before they hand on what they are told. */
+/* Processes that connected to a watched port, and when the agent was last told of it. It is woken
+ * for each, to find proxies before they hand on what they are told. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);
@@ -101,8 +102,8 @@ int BPF_PROG(tcp_ack, struct sock *sk_, struct sk_buff *skb)
 	return 0;
 }
 
-/* A segment is sent again. Sockets that no process has open any more are left out: whose they were is not
- * known. */
+/* A segment is sent again. Sockets that no process has open any more are left out:
+ * whose they were is not known. */
 SEC("?tp_btf/tcp_retransmit_skb")
 int BPF_PROG(tcp_again, const struct sock *sk, const struct sk_buff *skb)
 {
@@ -131,7 +132,8 @@ int BPF_PROG(tcp_again, const struct sock *sk, const struct sk_buff *skb)
 	return 0;
 }
 
-/* tcp_probe is silent once one side has closed: what was acknowledged since shows with the next state. */
+/* tcp_probe is silent once one side has closed: what was acknowledged since
+ * shows with the next state. */
 static __always_inline void look_again(const struct sock *sk_, bool is_gone)
 {
 	struct tcp_sock *tcp = (void *)sk_;

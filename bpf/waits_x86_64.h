@@ -25,8 +25,8 @@ static __always_inline __u8 wait_of_syscall(long nr)
 	}
 }
 
-/* Context of a perf_event program: struct bpf_perf_event_data of the kernel's user API begins with the
- * registers in the order of struct pt_regs, 8 bytes each. */
+/* Context of a perf_event program: struct bpf_perf_event_data of the kernel's user API begins with
+ * the registers in the order of struct pt_regs, 8 bytes each. */
 struct timer_ctx {
 	__u64 r15_to_orig_ax[16];
 	__u64 ip, cs, flags, sp, ss;

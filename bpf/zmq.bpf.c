@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Frames that a process hands to libzmq or takes from it: the second way to see an engine's own wire. */
+/* Frames that a process hands to libzmq or takes from it: the second way to
+ * see an engine's own wire. */
 #include "ktypes.h"
 #include "maps.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /*
- * zmq_msg_t of libzmq 4.1 to 4.3, 64 bytes. Small frames lie in it, others in a block that it points to,
- * which begins with { void *data; size_t size; }; a constant frame has that pair in it.
+ * zmq_msg_t of libzmq 4.1 to 4.3, 64 bytes. Small frames lie in it, others in a block that it
+ * points to, which begins with { void *data; size_t size; }; a constant frame has that pair in it.
  */
 enum {
 	MSG_BYTES = 64, MSG_CONTENT = 8, MSG_SMALL_SIZE = 41, MSG_TYPE = 42, MSG_FLAGS = 43,
@@ -19,8 +20,8 @@ enum { SEND_MORE = 2 };		/* in those of zmq_msg_send() */
 
 enum { MAX_KEPT = 60 << 10 };	/* of one frame; an event's size is 16 bits */
 
-/* The receive call that a thread is in, at the low bits of its tid. Two threads that share a place and are
- * both in a call make one of them lose its frame. */
+/* The receive call that a thread is in, at the low bits of its tid. Two threads that share a place
+ * and are both in a call make one of them lose its frame. */
 enum { MAX_CALLS = 4096 };
 struct call {
 	__u64 id, msg, sock;
@@ -74,9 +75,9 @@ static __always_inline void look_at(struct frame *f, __u64 msg, __u8 *ret_flags)
 }
 
 /*
- * Writes the event where the agent reads it: no scratch memory, because these programs may be interrupted
- * by another of them on the same CPU. What is reserved has a constant size, so there are a few of them;
- * of what is behind the event nothing is read.
+ * Writes the event where the agent reads it: no scratch memory, because these programs may be
+ * interrupted by another of them on the same CPU. What is reserved has a constant size, so there
+ * are a few of them; of what is behind the event nothing is read.
  */
 static __always_inline void send_in(const struct frame *f, struct cell *cell, __u64 len, const __u32 room)
 {
@@ -87,7 +88,8 @@ static __always_inline void send_in(const struct frame *f, struct cell *cell, __
 		cell_add_lost(cell, TL_RAW_ZMQ, f->now);
 		return;
 	}
-	/* The compiler knows that it is not longer and would drop this test; verifiers before 6.3 need it. */
+	/* The compiler knows that it is not longer and would drop this test;
+	 * verifiers before 6.3 need it. */
 	barrier_var(len);
 	if (len > room)
 		len = room;
@@ -131,9 +133,9 @@ static __always_inline void send_frame(struct frame *f, struct cell *cell)
 	count_run(cell, f->now);
 }
 
-/* int zmq_msg_send(zmq_msg_t *msg, void *socket, int flags). It empties msg, so its bytes are taken before
- * it is known whether they will be sent: a call that fails (the context ends, a signal, a full queue of a
- * socket that must not wait) and is made again shows them twice. */
+/* int zmq_msg_send(zmq_msg_t *msg, void *socket, int flags). It empties msg, so its bytes are taken
+ * before it is known whether they will be sent: a call that fails (the context ends, a signal, a
+ * full queue of a socket that must not wait) and is made again shows them twice. */
 SEC("?uprobe")
 int BPF_KPROBE(zmq_send, __u64 msg, __u64 sock, int flags)
 {

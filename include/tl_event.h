@@ -31,7 +31,8 @@ enum tl_kind {
 	TL_PROC = 4,		/* a target process forked, executed, exited */
 	TL_CONN = 5,		/* a connection opened or closed */
 	TL_REQ_BEGIN = 6,	/* first byte of a request arrived: req_first_byte */
-	TL_REQ_FACTS = 7,	/* the whole request was read: req_last_byte, and what it asks for */
+	TL_REQ_FACTS = 7,	/* the whole request was read:
+				 * req_last_byte, and what it asks for */
 	TL_RESP_BEGIN = 8,	/* response head was written: headers */
 	TL_CHUNK = 9,		/* one event of a streamed answer was written */
 	TL_USAGE = 10,		/* counts and times that the engine itself reports */
@@ -77,7 +78,8 @@ enum tl_kind {
 	TL_RAW_LLAMA_TASK = 0x112, /* a task was posted, or launched on a slot */
 	TL_RAW_ZMQ = 0x120,	/* a frame that a target handed to libzmq, or took from it */
 	TL_RAW_STACK = 0x130,	/* a sample of a thread's stack */
-	TL_RAW_WAIT = 0x131,	/* a thread wanted a CPU and had none: a tl_thread_span in the making */
+	TL_RAW_WAIT = 0x131,	/* a thread wanted a CPU and had none:
+				 * a tl_thread_span in the making */
 	TL_RAW_CHILD = 0x132,	/* a program that a server's process has started */
 };
 
@@ -101,7 +103,8 @@ enum tl_flag {
 enum tl_lost_where {
 	TL_LOST_RING = 1,	/* the kernel ring buffer was full */
 	TL_LOST_SCRATCH = 2,	/* a BPF map was full */
-	TL_LOST_PARSER = 3,	/* bytes that fit no protocol we know, or a stream we lost sync of */
+	TL_LOST_PARSER = 3,	/* bytes that fit no protocol we know,
+				 * or a stream we lost sync of */
 	TL_LOST_LIMIT = 4,	/* a bounded table of the agent was full */
 };
 struct tl_lost {
@@ -136,7 +139,8 @@ enum tl_engine_kind {		/* append only */
 	TL_ENGINE_TGI = 5,
 	TL_ENGINE_TRTLLM = 6,
 };
-enum tl_engine_flag { TL_ENGINE_PRIORITY = 1 };	/* in tl_hdr.flags: it serves by priority, not in order of arrival */
+enum tl_engine_flag { TL_ENGINE_PRIORITY = 1 };	/* in tl_hdr.flags: it serves by
+						 * priority, not in order of arrival */
 struct tl_engine {
 	struct tl_hdr hdr;	/* tgid: the process */
 	__u64 start_ns;		/* when the process started */
@@ -147,9 +151,11 @@ struct tl_engine {
 	__u16 ports[8];		/* listening TCP ports, as the process sees them */
 	char version[48];	/* as found, "" if unknown */
 	char role[32];		/* "server", "api", "engine-core", "worker", "front" ... */
-	char step_source[48];	/* how steps are seen: "uprobe llama_process", "none: stripped" ... */
+	char step_source[48];	/* how steps are seen: "uprobe llama_process",
+				 * "none: stripped" ... */
 	__u32 server;		/* tgid of the first process of its server: its own for most */
-	__u32 max_step_tokens;	/* most tokens in one step (vLLM: --max-num-batched-tokens), 0: unknown */
+	__u32 max_step_tokens;	/* most tokens in one step (vLLM:
+				 * --max-num-batched-tokens), 0: unknown */
 	__u32 max_seqs;		/* most sequences in one step, 0: unknown */
 	__u32 pad2;
 };
@@ -183,10 +189,12 @@ struct tl_conn {
 };
 
 struct tl_req_begin {
-	struct tl_hdr hdr;	/* TL_F_JOINED: its head was not seen, times before this are unknown */
+	struct tl_hdr hdr;	/* TL_F_JOINED: its head was not seen,
+				 * times before this are unknown */
 	__u32 req;		/* number of the request in this capture, from 1 */
 	__u32 conn;
-	__u64 conn_open_ns;	/* TCP handshake done, 0 if not seen; same for each request of a conn */
+	__u64 conn_open_ns;	/* TCP handshake done, 0 if not seen;
+				 * same for each request of a conn */
 };
 
 enum tl_api {			/* which wire format the request speaks; append only */
@@ -200,8 +208,8 @@ enum tl_api {			/* which wire format the request speaks; append only */
 	TL_API_OLLAMA = 7,	/* Ollama /api/generate, /api/chat: JSON lines */
 };
 enum tl_facts_flag {		/* low bits of tl_hdr.flags */
-	TL_FACTS_UNREAD = 1 << 0, /* the request ended before all of it was read: ts_ns is no req_last_byte,
-				   * and some facts may be missing */
+	TL_FACTS_UNREAD = 1 << 0, /* the request ended before all of it was read: ts_ns is
+				   * no req_last_byte, and some facts may be missing */
 };
 struct tl_req_facts {
 	struct tl_hdr hdr;	/* TL_F_TRUNC: body was cut, some facts may be missing */
@@ -307,11 +315,13 @@ struct tl_req_end {
 
 enum tl_phase { TL_PREFILL = 1, TL_DECODE = 2 };
 struct tl_member {
-	__u32 slot;		/* what the engine schedules: a slot, or a number of the adapter's */
+	__u32 slot;		/* what the engine schedules: a slot,
+				 * or a number of the adapter's */
 	__u32 n_tokens;		/* computed in this step */
 	__s32 pos;		/* position of the first of them, -1: unknown */
 	__u8 phase;		/* enum tl_phase */
-	__u8 n_out;		/* of these, how many yield logits (0 on all but the last prefill step) */
+	__u8 n_out;		/* of these, how many yield logits (0
+				 * on all but the last prefill step) */
 	__u16 flags;		/* TL_MEMBER_* */
 };
 enum tl_member_flag {
@@ -377,7 +387,8 @@ struct tl_seq_preempt {
 	__u32 slot;
 	__u32 lost_tokens;	/* computed, and to be computed again */
 	__u64 resumed_ns;	/* scheduled again; 0: not yet */
-	__u32 for_slot;		/* whose growth took its place, plus 1; 0: the engine does not say */
+	__u32 for_slot;		/* whose growth took its place, plus
+				 * 1; 0: the engine does not say */
 	__u32 pad;
 };
 
@@ -396,8 +407,8 @@ struct tl_self {
 	__u64 events;		/* raw events taken from the kernel */
 	__u64 attach_ns, detach_ns;	/* 0: not yet */
 	__u64 rss_bytes;
-	__u64 bpf_threads_ns;	/* of bpf_ns: of programs that watch threads; goes by context switches, not by
-				 * tokens */
+	__u64 bpf_threads_ns;	/* of bpf_ns: of programs that watch threads;
+				 * goes by context switches, not by tokens */
 };
 
 enum tl_stop {
@@ -414,8 +425,8 @@ struct tl_capture_end {
 enum tl_target_mode {		/* which sockets of a process are of interest */
 	TL_TARGET_ALL = 0,
 	TL_TARGET_HTTP = 1,	/* no engine's wire: it is seen at its other end */
-	TL_TARGET_WIRE = 2,	/* an engine's own wire is kept whole: unix sockets, and TCP ones on which ZMTP
-				 * is spoken */
+	TL_TARGET_WIRE = 2,	/* an engine's own wire is kept whole: unix
+				 * sockets, and TCP ones on which ZMTP is spoken */
 	TL_TARGET_QUIET = 3,	/* no sockets: probes in the process show its wire */
 };
 
@@ -429,13 +440,15 @@ struct tl_raw_net {
 	__s32 fd;
 	__u32 total;		/* bytes moved: the call's result */
 	__u16 head;		/* the first bytes, copied to data[] */
-	__u16 tail;		/* the last bytes, copied behind them; total - head - tail are missing */
+	__u16 tail;		/* the last bytes, copied behind them;
+				 * total - head - tail are missing */
 	__u8 dir;		/* enum tl_dir */
 	__u8 family;		/* AF_* */
 	__u16 local_port, peer_port;	/* host order; 0 for unix */
 	__u16 pad;
-	__u32 stream_pos;	/* TL_NET_POS: TCP's own count of the stream behind these bytes, modulo
-				 * 2^32 (write_seq, copied_seq): a jump shows bytes that nobody saw */
+	__u32 stream_pos;	/* TL_NET_POS: TCP's own count of the stream behind
+				 * these bytes, modulo 2^32 (write_seq, copied_seq):
+				 * a jump shows bytes that nobody saw */
 	__u8 data[];		/* head + tail bytes, then zeros up to size */
 };
 
@@ -445,10 +458,11 @@ struct tl_raw_sock {
 	struct tl_hdr hdr;
 	__u64 sock;
 	__s32 fd;
-	__u8 what;		/* enum tl_sock_what; EOF: a read returned 0; RESET: a call failed with
-				 * ECONNRESET or EPIPE */
+	__u8 what;		/* enum tl_sock_what; EOF: a read returned 0;
+				 * RESET: a call failed with ECONNRESET or EPIPE */
 	__u8 family;
-	__u8 how;		/* SHUTDOWN: SHUT_RD, SHUT_WR, SHUT_RDWR; CLOSE: 1: others hold it open */
+	__u8 how;		/* SHUTDOWN: SHUT_RD, SHUT_WR, SHUT_RDWR;
+				 * CLOSE: 1: others hold it open */
 	__u8 listening;		/* 1: a listening socket */
 	__u16 local_port, peer_port;
 	__u32 pad;
@@ -498,7 +512,8 @@ struct tl_raw_llama_seq_rm {
 };
 
 enum tl_llama_task_what {
-	TL_TASK_POST = 1,	/* request thread hands tasks to the engine; task: the first one's id */
+	TL_TASK_POST = 1,	/* request thread hands tasks to the
+				 * engine; task: the first one's id */
 	TL_TASK_LAUNCH = 2,	/* engine thread starts a task on a slot */
 	TL_TASK_NEW_ID = 3,	/* request thread took a task id */
 	TL_TASK_RELEASE = 4,	/* engine thread frees a slot; task: -1 */
@@ -513,13 +528,16 @@ struct tl_raw_llama_task {
 };
 
 struct tl_raw_zmq {		/* one frame of a ZeroMQ message */
-	struct tl_hdr hdr;	/* IN: the call returned; OUT: it was entered. tid: the thread that called */
-	__u64 sock;		/* address of libzmq's socket: unique in the process while it is open */
+	struct tl_hdr hdr;	/* IN: the call returned; OUT: it was
+				 * entered. tid: the thread that called */
+	__u64 sock;		/* address of libzmq's socket: unique
+				 * in the process while it is open */
 	__u64 total;		/* bytes of the frame */
 	__u32 head;		/* the first of them, in data[] */
 	__u8 dir;		/* enum tl_dir */
 	__u8 has_more;		/* 1: another frame of the same message follows */
-	__u8 unknown;		/* 1: a layout of zmq_msg_t that we do not know: nothing else is true */
+	__u8 unknown;		/* 1: a layout of zmq_msg_t that we do
+				 * not know: nothing else is true */
 	__u8 pad;
 	__u8 data[];		/* head bytes, then zeros up to size */
 };

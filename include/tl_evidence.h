@@ -30,7 +30,8 @@ struct tl_thread {		/* a thread whose doings are recorded */
 };
 
 enum tl_span_state {		/* append only */
-	TL_SPAN_RUN = 1,	/* on a CPU all the time; only spans without a break that are long */
+	TL_SPAN_RUN = 1,	/* on a CPU all the time; only spans
+				 * without a break that are long */
 	TL_SPAN_RUNNABLE = 2,	/* wanted a CPU and had none */
 	TL_SPAN_SLEEP = 3,
 };
@@ -41,7 +42,8 @@ enum tl_wait {			/* what a sleep was for; append only */
 	TL_WAIT_STOPPED = 7,	/* by a signal, a debugger or a cgroup's freezer */
 };
 enum tl_span_flag { TL_SPAN_IDLE_CPU = 1, TL_SPAN_MIGRATED = 2 };	/* in tl_hdr.flags */
-/* RUNNABLE: TL_SPAN_IDLE_CPU: the CPU was idle meanwhile, so it was not allowed to run (throttled). */
+/* RUNNABLE: TL_SPAN_IDLE_CPU: the CPU was idle meanwhile, so it was not
+ * allowed to run (throttled). */
 struct tl_thread_span {
 	struct tl_hdr hdr;	/* tgid, tid: the thread; ts_ns: the span's end */
 	__u64 since_ns;
@@ -50,15 +52,16 @@ struct tl_thread_span {
 	__u16 cpu, from_cpu;	/* where it runs behind the span, and ran before */
 	/* RUNNABLE: who had its CPU for most of the span. SLEEP: the thread that ended it. */
 	__u32 by_tgid, by_tid;	/* 0: not known */
-	__u64 by_ns;		/* RUNNABLE: of the span, for how long; SLEEP: for how long that thread had
-				 * then run without a sleep, up to the span's length */
+	__u64 by_ns;		/* RUNNABLE: of the span, for how long; SLEEP: for how long that
+				 * thread had then run without a sleep, up to the span's length */
 	__u64 by_cgroup;	/* id; 0: not known */
 	char by_name[16];	/* comm */
 	__u32 major_faults;	/* of the thread in the span */
 	__u32 pad;
 };
 
-struct tl_throttle {		/* a cgroup's processes were kept from running: cpu.stat, CFS bandwidth */
+struct tl_throttle {		/* a cgroup's processes were kept from
+				 * running: cpu.stat, CFS bandwidth */
 	struct tl_hdr hdr;	/* ts_ns: end of the interval between two looks at it */
 	__u64 since_ns;
 	__u64 cgroup;		/* id */
@@ -86,7 +89,8 @@ enum tl_code_kind {		/* append only */
 	TL_CODE_JSON = 10,	/* parses or writes JSON */
 	TL_CODE_TEMPLATE = 11,	/* renders a chat template */
 };
-struct tl_code {		/* where a thread was while on a CPU, from samples of its stack; it did not sleep */
+struct tl_code {		/* where a thread was while on a CPU, from
+				 * samples of its stack; it did not sleep */
 	struct tl_hdr hdr;	/* tgid, tid; ts_ns: end of the span */
 	__u64 since_ns;
 	__u16 code;		/* enum tl_code_kind */
@@ -103,20 +107,21 @@ enum tl_held_why {		/* append only */
 	TL_HELD_CORK = 2,	/* TCP_CORK or MSG_MORE */
 	TL_HELD_WINDOW = 3,	/* the peer has no room: it does not read */
 	TL_HELD_CONGESTION = 4,
-	TL_HELD_RETRANSMIT = 5,	/* sent, lost, sent again: one event for each time, from the time before (or
-				 * the write) on */
+	TL_HELD_RETRANSMIT = 5,	/* sent, lost, sent again: one event for each
+				 * time, from the time before (or the write) on */
 	TL_HELD_OTHER = 6,
 };
 /*
- * One event for writes that left together: spans of one socket overlap where a queue drains bit by bit, and
- * the reason is that of the first of these writes. A span below 0.1 ms is not told. TL_F_TRUNC: they had not left
- * when the capture ended; TL_F_GUESS: they left before ts_ns. A proxy's own socket (tgid is the proxy's, conn 0)
- * is told with the engine's request.
+ * One event for writes that left together: spans of one socket overlap where a queue drains bit by
+ * bit, and the reason is that of the first of these writes. A span below 0.1 ms is not told.
+ * TL_F_TRUNC: they had not left when the capture ended; TL_F_GUESS: they left before ts_ns. A
+ * proxy's own socket (tgid is the proxy's, conn 0) is told with the engine's request.
  */
 struct tl_send_held {		/* bytes that were written to a socket and did not leave at once */
 	struct tl_hdr hdr;	/* tgid; ts_ns: when the last of them left */
 	__u64 since_ns;		/* when the write of the first of them began */
-	__u64 ack_ns;		/* when the peer's acknowledgement came that let them go; 0: none did */
+	__u64 ack_ns;		/* when the peer's acknowledgement came
+				 * that let them go; 0: none did */
 	__u32 conn;
 	__u32 req;		/* 0: not known */
 	__u32 bytes;
@@ -128,20 +133,22 @@ struct tl_send_held {		/* bytes that were written to a socket and did not leave 
 	__u32 pad;
 };
 
-/* From the first write that found no room to the last, as long as the peer had not acknowledged all between.
- * TL_F_TRUNC: there was no room yet when the capture ended. */
+/* From the first write that found no room to the last, as long as the peer had not acknowledged all
+ * between. TL_F_TRUNC: there was no room yet when the capture ended. */
 struct tl_send_blocked {	/* the peer took less than was written: a slow reader */
 	struct tl_hdr hdr;	/* tgid; ts_ns: room again, or the end of a long wait */
 	__u64 since_ns;		/* the first write that found no room (or was cut short) */
 	__u64 drained_ns;	/* when the peer had acknowledged all, 0: not seen */
 	__u32 conn, req;
 	__u64 app_queue_bytes;	/* most that waited inside the process, 0: not known */
-	__u64 kernel_bytes;	/* most that this host's kernel had and the peer's had not acknowledged */
+	__u64 kernel_bytes;	/* most that this host's kernel had and
+				 * the peer's had not acknowledged */
 };
 
 enum tl_delivered_by { TL_BY_ACK = 1, TL_BY_PROXY = 2, TL_BY_CLIENT = 3 };	/* who says so */
-/* PROXY: one event for each write to its client that ends a chunk, when it left. TL_F_GUESS: the request is told by
- * connection, length and order, not by the answer's id. Of one that compresses with anything but gzip only that it handed on all. */
+/* PROXY: one event for each write to its client that ends a chunk, when it left. TL_F_GUESS: the
+ * request is told by connection, length and order, not by the answer's id. Of one that compresses
+ * with anything but gzip only that it handed on all. */
 struct tl_delivered {		/* an answer reached a place behind the engine's socket */
 	struct tl_hdr hdr;	/* ts_ns: when. PROXY: tgid */
 	__u32 req;
@@ -154,15 +161,17 @@ struct tl_delivered {		/* an answer reached a place behind the engine's socket *
 
 enum tl_graph { TL_GRAPH_NONE = 0, TL_GRAPH_HIT = 1, TL_GRAPH_MISS = 2, TL_GRAPH_PADDED = 3 };
 enum tl_gpu_step_flag { TL_GPU_OPEN = 1, TL_GPU_COLD = 2 };	/* in tl_hdr.flags */
-struct tl_gpu_step {		/* what a device did for one engine step; TL_GPU_OPEN: it had not ended;
-				 * TL_GPU_COLD: code was compiled or loaded for it */
+struct tl_gpu_step {		/* what a device did for one engine step; TL_GPU_OPEN: it had
+				 * not ended; TL_GPU_COLD: code was compiled or loaded for it */
 	struct tl_hdr hdr;	/* tgid: the process of the rank; ts_ns: begin of the step */
 	__u64 end_ns;
 	__u64 busy_ns;		/* union of what ran on the device, collectives included */
 	__u64 collective_ns;	/* of that in collectives ... */
-	__u64 transfer_ns;	/* ... and of that moving data, as far as known: the least of all ranks */
+	__u64 transfer_ns;	/* ... and of that moving data, as far
+				 * as known: the least of all ranks */
 	__u64 copy_ns;		/* host to device and back, outside of busy kernels */
-	__u64 late_ns;		/* how much later than the other ranks its host had the work ready */
+	__u64 late_ns;		/* how much later than the other ranks
+				 * its host had the work ready */
 	__u32 launches, graph_launches;
 	__u16 rank, device;
 	__u16 graph;		/* enum tl_graph */
@@ -172,12 +181,15 @@ struct tl_gpu_step {		/* what a device did for one engine step; TL_GPU_OPEN: it 
 };
 
 enum tl_gpu_why { TL_GPU_POWER = 1, TL_GPU_THERMAL = 2, TL_GPU_NEIGHBOUR = 4 };	/* bits */
-/* TL_GPU_SIMULATED as in tl_gpu_health. TL_F_GUESS: which device that is was told by what the process was started with. */
+/* TL_GPU_SIMULATED as in tl_gpu_health. TL_F_GUESS: which device that is was told by what the
+ * process was started with. */
 struct tl_gpu_state {		/* how fast a device could be, and who else used it */
-	struct tl_hdr hdr;	/* tgid: a process that is on it, 0: all number it so; ts_ns: end of the span */
+	struct tl_hdr hdr;	/* tgid: a process that is on it, 0: all
+				 * number it so; ts_ns: end of the span */
 	__u64 since_ns;
 	__u32 device;		/* as that process numbers it */
-	__u32 clock_mhz, max_mhz;	/* of its processors; 0: not known; clock: or it had nothing to do */
+	__u32 clock_mhz, max_mhz;	/* of its processors; 0: not known;
+					 * clock: or it had nothing to do */
 	__u32 why;		/* enum tl_gpu_why */
 	__u32 by_tgid;		/* a neighbour, 0: none seen */
 	__u32 by_pct;		/* its share of the device */
@@ -191,7 +203,8 @@ enum tl_gpu_trouble {		/* append only */
 	TL_GPU_NO_PROBES = 5 /* on launches: none could be set */,
 	TL_GPU_NO_STATE = 6 /* of devices: no clocks, neighbours and memory */,
 };
-enum tl_gpu_health_flag { TL_GPU_SIMULATED = 1 };	/* in tl_hdr.flags: no real device, tests/sim */
+enum tl_gpu_health_flag { TL_GPU_SIMULATED = 1 };	/* in tl_hdr.flags: no real
+							 * device, tests/sim */
 struct tl_gpu_health {		/* how the collection of GPU records did in a span */
 	struct tl_hdr hdr;	/* tgid; ts_ns: its end */
 	__u64 since_ns;
@@ -203,7 +216,8 @@ struct tl_gpu_health {		/* how the collection of GPU records did in a span */
 	__u16 wanted;		/* enum tl_gpu_level: what was asked for; OFF: not known */
 	__u16 pad[2];
 	char holder[32];	/* TL_GPU_BUSY: who has it */
-	char why[192];		/* in words: of a change of level, or what stands against records; "": nothing does */
+	char why[192];		/* in words: of a change of level, or what
+				 * stands against records; "": nothing does */
 };
 
 enum tl_clock_flag {		/* in tl_hdr.flags: of a target with GPU records */
@@ -222,7 +236,8 @@ enum tl_claim_metric {		/* append only */
 	TL_CLAIM_ITL = 5, TL_CLAIM_QUEUE = 6,
 };
 struct tl_claim {		/* what another tool says of a request */
-	struct tl_hdr hdr;	/* ts_ns: when its own clock began to count, as far as known, else 0 */
+	struct tl_hdr hdr;	/* ts_ns: when its own clock began to
+				 * count, as far as known, else 0 */
 	__u32 req;
 	__u16 metric;		/* enum tl_claim_metric */
 	__u16 pad;
@@ -236,7 +251,8 @@ struct tl_claim {		/* what another tool says of a request */
 enum { TL_RAW_STACK_WORDS = 256 };
 enum tl_stack_flag {		/* in tl_hdr.flags */
 	TL_STACK_KERNEL = 1,	/* it is in a system call or a fault */
-	TL_STACK_END = 2,	/* no sample: the samples since busy_since_ns are all of that time */
+	TL_STACK_END = 2,	/* no sample: the samples since
+				 * busy_since_ns are all of that time */
 };
 struct tl_raw_stack {		/* one sample of a thread that has not slept for long */
 	struct tl_hdr hdr;
@@ -244,27 +260,32 @@ struct tl_raw_stack {		/* one sample of a thread that has not slept for long */
 	__u64 ip, sp;		/* of user space */
 	__u32 n_words;
 	__u32 pad;
-	__u64 words[];		/* what lies on its stack, from sp on: return addresses and all else, for few
-				 * programs keep frame pointers */
+	__u64 words[];		/* what lies on its stack, from sp on: return addresses
+				 * and all else, for few programs keep frame pointers */
 };
 
 enum tl_tcp_what {		/* append only */
 	TL_TCP_HELD = 1,	/* a write returned, and not all of its bytes had left */
 	TL_TCP_LEFT = 2,	/* held bytes left */
 	TL_TCP_NO_ROOM = 3,	/* a write found the socket's buffer full */
-	TL_TCP_DRAINED = 4,	/* after NO_ROOM: the peer acknowledged all that was written until then */
+	TL_TCP_DRAINED = 4,	/* after NO_ROOM: the peer acknowledged
+				 * all that was written until then */
 	TL_TCP_AGAIN = 5,	/* a segment was lost and sent again */
 	TL_TCP_CONNECT = 6,	/* tgid: a process connects to a watched port */
 };
-enum tl_tcp_room { TL_ROOM_SHORT = 1, TL_ROOM_WAITED = 2 };	/* it took less or nothing; it slept until there was room */
+/* It took less or nothing; it slept until there was room. */
+enum tl_tcp_room { TL_ROOM_SHORT = 1, TL_ROOM_WAITED = 2 };
 struct tl_raw_tcp {		/* tgid: the target that wrote; tid: 0 where it is not known */
-	struct tl_hdr hdr;	/* HELD: as of the write's tl_raw_net; NO_ROOM: the write returned */
+	struct tl_hdr hdr;	/* HELD: as of the write's tl_raw_net;
+				 * NO_ROOM: the write returned */
 	__u64 sock;		/* inode number */
 	__u64 since_ns;		/* NO_ROOM: the write began */
 	__u64 ack_ns;		/* LEFT: the peer's last acknowledgement since HELD, 0: none */
-	__u32 seq;		/* of the stream, as tl_raw_net.stream_pos. HELD, NO_ROOM: behind the write; LEFT:
-				 * up to where all has left; AGAIN: behind the segment */
-	__u32 bytes;		/* HELD: held of all writes so far; NO_ROOM: written and not acknowledged */
+	__u32 seq;		/* of the stream, as tl_raw_net.stream_pos. HELD,
+				 * NO_ROOM: behind the write; LEFT: up to where
+				 * all has left; AGAIN: behind the segment */
+	__u32 bytes;		/* HELD: held of all writes so far;
+				 * NO_ROOM: written and not acknowledged */
 	__s32 fd;
 	__u16 what;		/* enum tl_tcp_what */
 	__u16 why;		/* HELD: enum tl_held_why; NO_ROOM: enum tl_tcp_room */
@@ -275,7 +296,8 @@ struct tl_raw_tcp {		/* tgid: the target that wrote; tid: 0 where it is not know
 _Static_assert(sizeof(struct tl_raw_tcp) == 24 + 24 + 12 + 12, "ABI");
 
 struct tl_stint {		/* somebody's time on a CPU without a break */
-	__u64 start_ns, end_ns;	/* of the one under way when the wait began, the start may be too early */
+	__u64 start_ns, end_ns;	/* of the one under way when the wait
+				 * began, the start may be too early */
 	__u64 cgroup;		/* id; 0: not known */
 	__u32 tgid, tid;	/* tid 0: the CPU was idle */
 	char name[16];
@@ -286,7 +308,8 @@ struct tl_raw_wait {
 	__u64 since_ns;
 	__u16 cpu, from_cpu;
 	__u32 major_faults;
-	__u32 n_stints;		/* on `cpu`, the last one first: those of the span, if it is not too long */
+	__u32 n_stints;		/* on `cpu`, the last one first: those
+				 * of the span, if it is not too long */
 	__u32 pad;
 	struct tl_stint stints[];
 };

@@ -4,10 +4,10 @@
 #define TL_GPU_H
 
 /*
- * Launches are seen on the host (uprobes on libcuda, or CUPTI's callbacks), spans on the device (CUPTI's
- * activity records). One is tied to the other by the correlation id where both have one, else by the order
- * in their stream. Device times arrive in CLOCK_REALTIME and are mapped by pairs of clocks (TL_CLOCK) before
- * they become events: ts_ns is CLOCK_MONOTONIC here as everywhere.
+ * Launches are seen on the host (uprobes on libcuda, or CUPTI's callbacks), spans on the device
+ * (CUPTI's activity records). One is tied to the other by the correlation id where both have one,
+ * else by the order in their stream. Device times arrive in CLOCK_REALTIME and are mapped by pairs
+ * of clocks (TL_CLOCK) before they become events: ts_ns is CLOCK_MONOTONIC here as everywhere.
  */
 
 enum tl_gpu_call {		/* what the host did; append only */
@@ -23,18 +23,22 @@ enum tl_launch_flag {		/* in tl_hdr.flags; those of copies are not known of all 
 	TL_LAUNCH_TO = 1 << 1,	/* COPY: from host to device */
 	TL_LAUNCH_FROM = 1 << 2, /* COPY: from device to host */
 	TL_LAUNCH_FREE = 1 << 3, /* ALLOC: memory was given back */
-	TL_LAUNCH_MANY = 1 << 4, /* n > 1: several streams or functions; `stream` and `what` are of the last */
+	TL_LAUNCH_MANY = 1 << 4, /* n > 1: several streams or functions;
+				  * `stream` and `what` are of the last */
 	TL_LAUNCH_FAILED = 1 << 5, /* it returned an error */
-	TL_LAUNCH_UNSEEN = 1 << 6, /* KERNEL, n is 0: nobody looked for them, from ts_ns on and for dur_ns; 0: it
-				    * is not known yet for how long */
+	TL_LAUNCH_UNSEEN = 1 << 6, /* KERNEL, n is 0: nobody looked for them, from ts_ns on
+				    * and for dur_ns; 0: it is not known yet for how long */
 };
 struct tl_gpu_launch {
 	struct tl_hdr hdr;	/* tgid, tid; ts_ns: the call was entered */
-	__u64 dur_ns;		/* until it returned; 0: not seen. n > 1: until the last was entered */
+	__u64 dur_ns;		/* until it returned; 0: not seen. n
+				 * > 1: until the last was entered */
 	__u64 corr;		/* CUPTI's correlation id, 0: not known */
-	__u64 stream, what;	/* handles as the driver API has them: CUstream; CUgraphExec or CUfunction */
+	__u64 stream, what;	/* handles as the driver API has them:
+				 * CUstream; CUgraphExec or CUfunction */
 	__u64 bytes;		/* COPY, ALLOC */
-	__u32 n;		/* calls that this event stands for: more than 1 where they were counted only */
+	__u32 n;		/* calls that this event stands for: more
+				 * than 1 where they were counted only */
 	__u16 call;		/* enum tl_gpu_call */
 	__u16 pad;
 };
