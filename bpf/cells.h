@@ -20,7 +20,8 @@ struct cell {
 };
 _Static_assert(sizeof(struct cell) == 64, "a cache line");
 
-static inline __attribute__((always_inline)) void cell_add_lost(struct cell *c, __u16 kind, __u64 now_ns)
+static inline __attribute__((always_inline)) void cell_add_lost(struct cell *c, __u16 kind,
+								__u64 now_ns)
 {
 	if (c->n_lost == c->taken) {
 		c->first_ns = now_ns;

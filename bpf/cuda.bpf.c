@@ -104,7 +104,8 @@ static __always_inline struct cuda_tally *tally_of(__u64 cookie, __u64 id)
 }
 
 /* The runs that are timed are picked as in count_run(). */
-static __always_inline void count(struct cell *cell, struct cuda_tally *t, __u64 cookie, __u64 start_ns)
+static __always_inline void count(struct cell *cell, struct cuda_tally *t, __u64 cookie,
+				  __u64 start_ns)
 {
 	__u64 ns;
 

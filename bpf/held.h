@@ -57,7 +57,8 @@ static __always_inline void held_forget(__u64 sk)
 		held_count(-1);
 }
 
-static __always_inline void held_send(const struct held_sock *h, __u16 what, __u32 seq, __u64 ns, __u32 flags)
+static __always_inline void held_send(const struct held_sock *h, __u16 what, __u32 seq, __u64 ns,
+				      __u32 flags)
 {
 	struct tl_raw_tcp ev = {
 		.hdr = { sizeof(ev), TL_RAW_TCP, flags, h->tgid, 0, ns },
@@ -84,7 +85,8 @@ static __always_inline __u16 held_why(struct tcp_sock *tcp, __u32 n_held, bool m
 {
 	__u32 mss = BPF_CORE_READ(tcp, mss_cache), out = BPF_CORE_READ(tcp, packets_out);
 	__u32 gone = BPF_CORE_READ(tcp, sacked_out) + BPF_CORE_READ(tcp, lost_out);
-	__u32 room = BPF_CORE_READ(tcp, snd_una) + BPF_CORE_READ(tcp, snd_wnd) - BPF_CORE_READ(tcp, snd_nxt);
+	__u32 room = BPF_CORE_READ(tcp, snd_una) + BPF_CORE_READ(tcp, snd_wnd) -
+		     BPF_CORE_READ(tcp, snd_nxt);
 	__u8 nagle = BPF_CORE_READ_BITFIELD_PROBED(tcp, nonagle);
 
 	if (out - gone + BPF_CORE_READ(tcp, retrans_out) >= BPF_CORE_READ(tcp, snd_cwnd))
@@ -135,8 +137,10 @@ static __always_inline bool held_note(const struct written *w, __u32 next)
 {
 	__u32 end = w->ev.seq;
 	__u64 sk = w->sk;
-	struct held_sock fresh = { .ino = w->ev.sock, .tgid = w->ev.hdr.tgid, .fd = w->ev.fd, .end = end,
-				   .left = next, .wants_ack = w->room != 0 }, *h;
+	struct held_sock *h, fresh = {
+		.ino = w->ev.sock, .tgid = w->ev.hdr.tgid, .fd = w->ev.fd,
+		.end = end, .left = next, .wants_ack = w->room != 0,
+	};
 
 	held_count(1);
 	if (bpf_map_update_elem(&helds, &sk, &fresh, BPF_NOEXIST))
@@ -194,7 +198,8 @@ __noinline int held_wrote(struct written *w)
 		return 0;
 	}
 	if (seq_after(w->ev.seq, next))
-		held_say(w, TL_TCP_HELD, held_why(tcp, w->ev.seq - next, w->more), w->ev.seq - next);
+		held_say(w, TL_TCP_HELD, held_why(tcp, w->ev.seq - next, w->more),
+			 w->ev.seq - next);
 	if (w->room)
 		held_say(w, TL_TCP_NO_ROOM, w->room, w->ev.seq - BPF_CORE_READ(tcp, snd_una));
 	held_look_again(w);

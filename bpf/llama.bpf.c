@@ -14,7 +14,8 @@ enum {
 	BLOCK = 64,			/* tokens of a struct llama_batch that are read at once */
 	BLOCKS_PART = 32,
 	MAX_BLOCKS = 1024,
-	STEP_HEAD = sizeof(struct tl_raw_llama_step) - TL_LLAMA_MAX_RUNS * sizeof(struct tl_llama_run),
+	STEP_HEAD = sizeof(struct tl_raw_llama_step) -
+		    TL_LLAMA_MAX_RUNS * sizeof(struct tl_llama_run),
 	MAX_TASKS_PER_POST = 64,
 };
 

@@ -72,13 +72,14 @@ struct run {
 	__u32 mode;		/* enum tl_target_mode */
 };
 
-static __always_inline struct tl_hdr hdr_of(const struct run *run, __u16 size, __u16 kind, __u64 ts_ns)
+static __always_inline struct tl_hdr hdr_of(const struct run *run, __u16 size, __u16 kind,
+					    __u64 ts_ns)
 {
 	return (struct tl_hdr){ size, kind, 0, run->id >> 32, (__u32)run->id, ts_ns };
 }
 
-static __always_inline void send_sock(const struct run *run, const struct sock_id *s, int fd, __u8 what,
-				      __u8 how)
+static __always_inline void send_sock(const struct run *run, const struct sock_id *s, int fd,
+				      __u8 what, __u8 how)
 {
 	struct tl_raw_sock ev = {
 		.hdr = hdr_of(run, sizeof(ev), TL_RAW_SOCK, run->now),
@@ -100,7 +101,8 @@ static __always_inline void send_sock(const struct run *run, const struct sock_i
 
 /* How far TCP counts the stream behind these bytes: a jump from one event to the next of a socket
  * is bytes that no event told of. */
-static __always_inline void set_stream_pos(struct tl_raw_net *ev, const struct sock_id *id, bool out)
+static __always_inline void set_stream_pos(struct tl_raw_net *ev, const struct sock_id *id,
+					   bool out)
 {
 	struct sock *sk = id->sk;
 	struct tcp_sock *tcp = (void *)sk;
@@ -214,7 +216,8 @@ __noinline int send_net(struct call *call)
 		return 0;
 	send_event(cell, &s->ev.hdr, n);
 	call->pos = s->ev.stream_pos;
-	return out && !wire && s->ev.hdr.flags & TL_NET_POS && (call->room || held_any(id->sk, call->pos));
+	return out && !wire && s->ev.hdr.flags & TL_NET_POS &&
+	       (call->room || held_any(id->sk, call->pos));
 }
 
 /* A write that took nothing: did it find no room? */
@@ -223,7 +226,8 @@ static __always_inline bool is_refused(struct call *call)
 	struct sock *sk = call->id.sk;
 	struct tcp_sock *tcp = (void *)sk;
 
-	if (!call->id.full || call->id.family == AF_UNIX || BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
+	if (!call->id.full || call->id.family == AF_UNIX ||
+	    BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
 		return false;
 	call->pos = BPF_CORE_READ(tcp, write_seq);
 	call->room = TL_ROOM_SHORT;
@@ -342,7 +346,8 @@ static __always_inline void call_entered(const struct run *run, struct pt_regs *
 		send_sock(run, &id, fd, TL_SOCK_SHUTDOWN, SYS_ARG2(regs));
 }
 
-static __always_inline void call_returned(struct call *call, struct pt_regs *regs, __u64 nr, long ret)
+static __always_inline void call_returned(struct call *call, struct pt_regs *regs, __u64 nr,
+					  long ret)
 {
 	struct run *run = &call->run;
 	struct tl_hdr hdr;
@@ -461,7 +466,8 @@ int BPF_PROG(tcp_state, struct sock *sk, int old_state, int new_state)
 	return 0;
 }
 
-static __always_inline void send_proc(struct task_struct *task, __u32 what, __u32 parent, __u32 code)
+static __always_inline void send_proc(struct task_struct *task, __u32 what, __u32 parent,
+				      __u32 code)
 {
 	struct tl_raw_proc ev = {
 		.hdr = { sizeof(ev), TL_RAW_PROC, 0, task->tgid, task->pid, bpf_ktime_get_ns() },

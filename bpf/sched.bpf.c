@@ -24,7 +24,8 @@ const volatile __u8 has_prev_state = 1;	/* sched_switch hands over the state (si
 
 enum {
 	SPANS_PER_SECOND = 4000,	/* of a CPU: the ring holds the wire, too */
-	TASK_RUNNING = 0, TASK_UNINTERRUPTIBLE = 2, TASK_STOPPED = 4, TASK_TRACED = 8, TASK_DEAD = 0x80,
+	TASK_RUNNING = 0, TASK_UNINTERRUPTIBLE = 2, TASK_STOPPED = 4, TASK_TRACED = 8,
+	TASK_DEAD = 0x80,
 	TASK_FROZEN = 0x8000,		/* since 6.1; a freezer of cgroup v1, or the whole system */
 	PF_FROZEN = 0x10000,		/* before */
 	WAKE_SLACK_NS = 20000,		/* woken so shortly before it was
@@ -51,11 +52,13 @@ static __always_inline bool may_tell(struct run *run)
 	return true;
 }
 
-static __always_inline struct tl_thread_span span_of(struct task_struct *task, const struct sched_thread *t,
-						     __u16 state, __u64 since, __u64 end)
+static __always_inline struct tl_thread_span span_of(struct task_struct *task,
+						     const struct sched_thread *t, __u16 state,
+						     __u64 since, __u64 end)
 {
 	return (struct tl_thread_span){
-		.hdr = { sizeof(struct tl_thread_span), TL_THREAD_SPAN, 0, task->tgid, task->pid, end },
+		.hdr = { sizeof(struct tl_thread_span), TL_THREAD_SPAN, 0, task->tgid, task->pid,
+			 end },
 		.since_ns = since,
 		.state = state,
 		.cpu = t->cpu,
@@ -77,7 +80,8 @@ static __always_inline void tell(struct run *run, struct tl_thread_span *span)
 		send_event(run->cell, &span->hdr, sizeof(*span));
 }
 
-static __always_inline void tell_sleep(struct run *run, struct task_struct *task, struct sched_thread *t)
+static __always_inline void tell_sleep(struct run *run, struct task_struct *task,
+				       struct sched_thread *t)
 {
 	__u64 since = t->off_ns, end = t->ready_ns;
 	struct tl_thread_span span;
@@ -105,7 +109,8 @@ static __always_inline void tell_sleep(struct run *run, struct task_struct *task
 }
 
 /* Sent as a raw event: adding up who had the CPU is not for here. */
-static __always_inline void tell_runnable(struct run *run, struct task_struct *task, struct sched_thread *t)
+static __always_inline void tell_runnable(struct run *run, struct task_struct *task,
+					  struct sched_thread *t)
 {
 	struct cpu *c = run->cpu;
 	struct tl_raw_wait *w = (void *)c->wait;
@@ -123,8 +128,8 @@ static __always_inline void tell_runnable(struct run *run, struct task_struct *t
 		n = i + 1;
 	}
 	*w = (struct tl_raw_wait){
-		.hdr = { sizeof(*w) + n * sizeof(struct tl_stint), TL_RAW_WAIT, 0, task->tgid, task->pid,
-			 run->now },
+		.hdr = { sizeof(*w) + n * sizeof(struct tl_stint), TL_RAW_WAIT, 0, task->tgid,
+			 task->pid, run->now },
 		.since_ns = t->ready_ns,
 		.cpu = run->cpu_nr,
 		.from_cpu = t->cpu,
@@ -142,7 +147,8 @@ static __always_inline __u64 busy_since(const struct sched_thread *t)
 	return t->code_told_ns > t->awake_ns ? t->code_told_ns : t->awake_ns;
 }
 
-static __always_inline void tell_run(struct run *run, struct task_struct *task, struct sched_thread *t)
+static __always_inline void tell_run(struct run *run, struct task_struct *task,
+				     struct sched_thread *t)
 {
 	__u64 since = t->run_told_ns > t->on_ns ? t->run_told_ns : t->on_ns;
 	struct tl_thread_span span;
@@ -157,7 +163,8 @@ static __always_inline void tell_run(struct run *run, struct task_struct *task, 
 
 /* Ends a row of samples: they are all of the time since the thread last slept, or
  * since the last such end. */
-static __always_inline void tell_codes(struct run *run, struct task_struct *task, struct sched_thread *t)
+static __always_inline void tell_codes(struct run *run, struct task_struct *task,
+				       struct sched_thread *t)
 {
 	struct tl_raw_stack end = {
 		.hdr = { sizeof(end), TL_RAW_STACK, TL_STACK_END, task->tgid, task->pid, run->now },
@@ -184,7 +191,8 @@ static __always_inline bool is_stopped(struct task_struct *task, __u32 state)
 
 /* What does it sleep for? In an exception, not a system call, it is a page, or a lock if others
  * change the maps of the process meanwhile. */
-static __always_inline void look_at_sleep(struct task_struct *task, struct sched_thread *t, __u32 state)
+static __always_inline void look_at_sleep(struct task_struct *task, struct sched_thread *t,
+					  __u32 state)
 {
 	long nr = SYS_NR((struct pt_regs *)bpf_task_pt_regs(task));
 	bool disk = BPF_CORE_READ_BITFIELD_PROBED(task, in_iowait);
@@ -239,8 +247,9 @@ static __always_inline void switched_in(struct run *run, struct task_struct *tas
 	queue_leave(t);
 	if (t->off_ns && t->where != ON_CPU) {
 		if (t->where == ASLEEP) {
-			/* It was woken before it was off its CPU. */
-			t->ready_ns = t->waking_ns + WAKE_SLACK_NS > t->off_ns ? t->off_ns : run->now;
+			bool woken_before = t->waking_ns + WAKE_SLACK_NS > t->off_ns;
+
+			t->ready_ns = woken_before ? t->off_ns : run->now;
 		}
 		if (t->slept)
 			tell_sleep(run, task, t);
@@ -366,8 +375,8 @@ struct {
 	__type(value, struct stack);
 } stacks SEC(".maps");
 
-static __always_inline void send_stack(struct run *run, struct task_struct *task, struct sched_thread *t,
-				       __u64 since, bool in_kernel)
+static __always_inline void send_stack(struct run *run, struct task_struct *task,
+				       struct sched_thread *t, __u64 since, bool in_kernel)
 {
 	struct stack *s = bpf_map_lookup_elem(&stacks, &run->cpu_nr);
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
@@ -377,7 +386,8 @@ static __always_inline void send_stack(struct run *run, struct task_struct *task
 	if (!s)
 		return;
 	*ev = (struct tl_raw_stack){
-		.hdr = { 0, TL_RAW_STACK, in_kernel ? TL_STACK_KERNEL : 0, task->tgid, task->pid, run->now },
+		.hdr = { 0, TL_RAW_STACK, in_kernel ? TL_STACK_KERNEL : 0, task->tgid, task->pid,
+			 run->now },
 		.busy_since_ns = since,
 		.ip = regs->ip,
 		.sp = regs->sp,
@@ -414,7 +424,8 @@ int stack_sample(struct timer_ctx *ctx)
 	t = thread_of(task, run.now);
 	run.cell = this_cell();
 	run.cpu = bpf_map_lookup_elem(&cpus, &run.cpu_nr);
-	if (!t || !run.cell || !run.cpu || !(t->watch & WATCH_CODE) || t->where != ON_CPU || !t->awake_ns)
+	if (!t || !run.cell || !run.cpu || !(t->watch & WATCH_CODE) || t->where != ON_CPU ||
+	    !t->awake_ns)
 		return 0;
 	if (t->cpu_ns - t->awake_cpu_ns + run.now - t->on_ns < min_code_ns)
 		return 0;

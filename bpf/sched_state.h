@@ -98,8 +98,9 @@ static __always_inline __u64 cgroup_of(struct task_struct *task)
 
 	if (!cpu_cgroup_v1)
 		return BPF_CORE_READ(set, dfl_cgrp, kn, id);
-	bpf_probe_read_kernel(&css, sizeof(css), (void *)set + bpf_core_field_offset(struct css_set, subsys) +
-			      8 * bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id));
+	bpf_probe_read_kernel(&css, sizeof(css),
+			      (void *)set + bpf_core_field_offset(struct css_set, subsys) +
+				      8 * bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id));
 	return BPF_CORE_READ(css, cgroup, kn, id);
 }
 
@@ -119,7 +120,8 @@ static __always_inline struct sched_thread *thread_of(struct task_struct *task, 
 
 	if (!t) {
 		struct sched_thread fresh = {
-			.gen = watch_gen - 1, .where = ON_CPU, .maj_flt = task->maj_flt, .tgid = tgid,
+			.gen = watch_gen - 1, .where = ON_CPU, .maj_flt = task->maj_flt,
+			.tgid = tgid,
 		};
 
 		if (!bpf_map_lookup_elem(&followed, &tgid))

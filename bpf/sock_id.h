@@ -21,7 +21,8 @@ struct sock_id {
 /* A struct is read in one call and its fields are picked out of the copy: a helper call costs more
  * than the bytes. `end` is the last field that is wanted. */
 #define READ_UP_TO(buf, ptr, type, end) \
-	bpf_probe_read_kernel(buf, bpf_core_field_offset(type, end) + bpf_core_field_size(type, end), ptr)
+	bpf_probe_read_kernel( \
+		buf, bpf_core_field_offset(type, end) + bpf_core_field_size(type, end), ptr)
 #define FIELD(buf, type, field) \
 	(*(typeof(((type *)0)->field) *)((buf) + bpf_core_field_offset(type, field)))
 

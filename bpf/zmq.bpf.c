@@ -79,7 +79,8 @@ static __always_inline void look_at(struct frame *f, __u64 msg, __u8 *ret_flags)
  * interrupted by another of them on the same CPU. What is reserved has a constant size, so there
  * are a few of them; of what is behind the event nothing is read.
  */
-static __always_inline void send_in(const struct frame *f, struct cell *cell, __u64 len, const __u32 room)
+static __always_inline void send_in(const struct frame *f, struct cell *cell, __u64 len,
+				    const __u32 room)
 {
 	struct tl_raw_zmq *ev = bpf_ringbuf_reserve(&events, sizeof(*ev) + room + 8, 0);
 	__u32 size;

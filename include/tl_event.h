@@ -226,8 +226,10 @@ struct tl_req_facts {
 	char x_request_id[64];
 	char traceparent[56];	/* W3C, "" if none */
 };
-enum tl_method { TL_METHOD_OTHER = 0, TL_GET = 1, TL_POST = 2, TL_HEAD = 3, TL_PUT = 4, TL_DELETE = 5,
-		 TL_OPTIONS = 6 };
+enum tl_method {
+	TL_METHOD_OTHER = 0, TL_GET = 1, TL_POST = 2, TL_HEAD = 3, TL_PUT = 4, TL_DELETE = 5,
+	TL_OPTIONS = 6,
+};
 
 enum tl_resp_flag {		/* low bits of tl_hdr.flags */
 	TL_RESP_ENCODED = 1 << 0, /* compressed: what is in its body was not seen */
@@ -239,7 +241,9 @@ struct tl_resp_begin {
 	__u8 body;		/* enum tl_body */
 	__u8 pad;
 };
-enum tl_body { TL_BODY_OTHER = 0, TL_BODY_SSE = 1, TL_BODY_JSON = 2, TL_BODY_JSONL = 3, TL_BODY_NONE = 4 };
+enum tl_body {
+	TL_BODY_OTHER = 0, TL_BODY_SSE = 1, TL_BODY_JSON = 2, TL_BODY_JSONL = 3, TL_BODY_NONE = 4,
+};
 
 /* What a streamed event carries: the low bits of tl_hdr.flags. Several may be set. */
 enum tl_chunk_flag {
@@ -412,7 +416,8 @@ struct tl_self {
 };
 
 enum tl_stop {
-	TL_STOP_DONE = 1, TL_STOP_SIGNAL = 2, TL_STOP_TARGET_EXIT = 3, TL_STOP_ERROR = 4, TL_STOP_LIMIT = 5,
+	TL_STOP_DONE = 1, TL_STOP_SIGNAL = 2, TL_STOP_TARGET_EXIT = 3, TL_STOP_ERROR = 4,
+	TL_STOP_LIMIT = 5,
 };
 struct tl_capture_end {
 	struct tl_hdr hdr;
@@ -452,8 +457,10 @@ struct tl_raw_net {
 	__u8 data[];		/* head + tail bytes, then zeros up to size */
 };
 
-enum tl_sock_what { TL_SOCK_ACCEPT = 1, TL_SOCK_CONNECT = 2, TL_SOCK_CLOSE = 3, TL_SOCK_SHUTDOWN = 4,
-		    TL_SOCK_EOF = 5, TL_SOCK_RESET = 6 };
+enum tl_sock_what {
+	TL_SOCK_ACCEPT = 1, TL_SOCK_CONNECT = 2, TL_SOCK_CLOSE = 3, TL_SOCK_SHUTDOWN = 4,
+	TL_SOCK_EOF = 5, TL_SOCK_RESET = 6,
+};
 struct tl_raw_sock {
 	struct tl_hdr hdr;
 	__u64 sock;

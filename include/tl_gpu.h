@@ -44,7 +44,10 @@ struct tl_gpu_launch {
 };
 
 enum tl_gpu_span_what {		/* append only */
-	TL_SPAN_KERNEL = 1, TL_SPAN_GRAPH = 2 /* all of one launch */, TL_SPAN_MEMCPY = 3, TL_SPAN_MEMSET = 4,
+	TL_SPAN_KERNEL = 1,
+	TL_SPAN_GRAPH = 2,	/* all of one launch */
+	TL_SPAN_MEMCPY = 3,
+	TL_SPAN_MEMSET = 4,
 	TL_SPAN_OVERHEAD = 5,	/* CUPTI's own work */
 };
 struct tl_gpu_span {

@@ -37,8 +37,11 @@ void firstfit__set(struct firstfit *f, size_t i, double value)
 	size_t k = i + f->size;
 
 	f->most[k] = value;
-	while (k /= 2)
-		f->most[k] = f->most[2 * k] > f->most[2 * k + 1] ? f->most[2 * k] : f->most[2 * k + 1];
+	while (k /= 2) {
+		double left = f->most[2 * k], right = f->most[2 * k + 1];
+
+		f->most[k] = left > right ? left : right;
+	}
 }
 
 size_t firstfit__find(const struct firstfit *f, size_t from, double least)
