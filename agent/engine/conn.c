@@ -209,7 +209,8 @@ struct conn *conn_new(struct wire *w, uint64_t sock, uint32_t tgid)
 	if (err && !w->err)
 		w->err = err;
 	if (c)
-		conn_close(w, c, w->now_ns);	/* its close was not seen: the inode is used again */
+		conn_close(w, c, w->now_ns);	/* its close was not seen:
+						 * the inode is used again */
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return NULL;

@@ -14,7 +14,8 @@
 	{ .size = sizeof(struct type), .kind = (kind_), .flags = (flags_), .tgid = (c)->tgid, \
 	  .tid = (tid_), .ts_ns = (ns) }
 
-/* When the bytes of the event that is being fed arrived: not before their connection, nor before us. */
+/* When the bytes of the event that is being fed arrived: not before their
+ * connection, nor before us. */
 static uint64_t arrival_ns(const struct wire *w, const struct conn *c)
 {
 	uint64_t earliest = c->open_ns > w->begin_ns ? c->open_ns : w->begin_ns;
@@ -88,7 +89,8 @@ static void read_body(struct exchange *x, struct cut_json *ret)
 		ret->data = "";
 }
 
-/* Requests that are no LLM's can keep one waiting. Their paths may name anything: these name nobody. */
+/* Requests that are no LLM's can keep one waiting. Their paths may name
+ * anything: these name nobody. */
 static bool is_plain_path(const char *path)
 {
 	static const char *const plain[] = { "/metrics", "/health", "/tokenize", "/detokenize",
@@ -108,8 +110,8 @@ static void say_names(const struct exchange *x, struct tl_req_facts *ev)
 	memcpy(ev->traceparent, x->head->traceparent, sizeof(ev->traceparent));
 }
 
-/* An engine goes by all of it, so one that did not fit names nobody: others may begin alike. Servers of the ASGI kind
- * read its bytes as Latin-1. */
+/* An engine goes by all of it, so one that did not fit names nobody: others may begin alike.
+ * Servers of the ASGI kind read its bytes as Latin-1. */
 static void say_x_request_id(struct wire *w, struct conn *c, const struct exchange *x)
 {
 	const char *s = x->head->x_request_id;
@@ -162,7 +164,8 @@ void exchange_request_done(struct wire *w, struct conn *c, struct exchange *x)
 	say_facts(w, c, x, 0, w->now_ns);
 }
 
-/* Compressed, as a middleware or a proxy does it: a chunk is there once the client can tell what it is. */
+/* Compressed, as a middleware or a proxy does it: a chunk is there once the
+ * client can tell what it is. */
 static bool can_gunzip(struct wire *w, struct exchange *x, const struct http1_head *head)
 {
 	if (!head->gzip || head->body == TL_BODY_OTHER || (x->api == TL_API_OTHER && !x->joined) ||
@@ -185,7 +188,8 @@ void exchange_response_head(struct wire *w, struct conn *c, struct exchange *x,
 		.req = x->req, .status = head->status, .body = head->body,
 	};
 
-	/* Before the request's end: a refusal. A stream may begin so early, and the rest be read meanwhile. */
+	/* Before the request's end: a refusal. A stream may begin so early, and
+	 * the rest be read meanwhile. */
 	if (x->head && (head->status >= 400 || head->body != TL_BODY_SSE))
 		say_facts(w, c, x, TL_FACTS_UNREAD, w->now_ns);
 	x->status = head->status;
@@ -193,8 +197,8 @@ void exchange_response_head(struct wire *w, struct conn *c, struct exchange *x,
 	wire_emit(w, &ev.hdr);
 }
 
-/* Servers that count each of several answers by itself say so as it ends: these add up. A chunk of counts
- * without an end is of the whole. */
+/* Servers that count each of several answers by itself say so as it ends: these add up. A chunk of
+ * counts without an end is of the whole. */
 static void merge_counts(struct exchange *x, const struct llm_chunk *ch)
 {
 	struct llm_usage before = x->last->usage, *sum = &x->last->usage;
@@ -374,7 +378,8 @@ static void read_answer(struct wire *w, struct exchange *x)
  * client that only closed its sending side gets the whole of it. */
 static bool was_abandoned(const struct conn *c, const struct exchange *x)
 {
-	enum { HALF_CLOSED = 2 };	/* writes that a peer took which had closed: it still listens */
+	enum { HALF_CLOSED = 2 };	/* writes that a peer took which
+					 * had closed: it still listens */
 
 	return c->peer_eof_ns && x->api != TL_API_OTHER && !x->finished && x->status < 400 &&
 	       (c->peer_reset || x->n_behind_eof < HALF_CLOSED);

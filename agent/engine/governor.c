@@ -28,7 +28,8 @@ enum {
 	MAX_OVER = 3, /* seconds over the budget ... */
 	MUCH_OVER = 10, /* ... or so many times the budget */
 	MAX_KERNELS = 20000000, /* a gigabyte was gone, and times were none, behind 25 million */
-	TAINTED_PPM = 50000, /* whatever the budget is: then times are not those of the server alone */
+	TAINTED_PPM = 50000, /* whatever the budget is: then times
+			      * are not those of the server alone */
 	UNKNOWN_PAUSES = 3, /* windows long, while it is not known what clients see of them */
 };
 static const uint64_t part_length_ns = 500 * NS_PER_MS, part_kept_ns = 120 * NS_PER_S;
@@ -38,7 +39,8 @@ static const uint64_t baseline_ns = 2000 * NS_PER_MS;
 static const uint64_t opening_limit_ns = 70 * NS_PER_S; /* the library's own limit is 60 s */
 static const uint64_t first_wait_ns = 60 * NS_PER_S, max_wait_ns = 960 * NS_PER_S;
 static const uint64_t min_fall_bytes = 256ull << 20;
-/* A record of a kernel takes 32 bytes of device memory, a buffer of them 3 MB; 250 buffers is CUPTI's own limit. */
+/* A record of a kernel takes 32 bytes of device memory, a buffer of them 3 MB; 250
+ * buffers is CUPTI's own limit. */
 static const uint64_t min_free_bytes = 256ull << 20;
 
 void governor__init(struct governor *g, const struct governor_opts *opts, uint64_t now_ns)
@@ -86,7 +88,8 @@ static void end_part(struct governor *g, uint64_t now_ns, bool inside)
 
 void governor__gap(struct governor *g, uint64_t from_ns, uint64_t to_ns)
 {
-	/* All of it lies in one part, or it tells nothing. What comes late belongs to the part before. */
+	/* All of it lies in one part, or it tells nothing. What comes late
+	 * belongs to the part before. */
 	if (from_ns < g->part_ns || to_ns <= from_ns || g->n_gaps == GOVERNOR_MAX_GAPS)
 		return;
 	g->gaps[g->n_gaps++] = to_ns - from_ns;
@@ -271,7 +274,8 @@ static void set_pause(struct governor *g, uint64_t length_ns, uint64_t now_ns)
 	g->pause_ns = is_free(g) || g->level == TL_GPU_GRAPH ? 0 : pause;
 }
 
-/* What clients saw of the last window may be known only now, in the pause behind it: before the next one opens. */
+/* What clients saw of the last window may be known only now, in the pause behind it:
+ * before the next one opens. */
 static bool check_pause(struct governor *g, const struct governor_look *l,
 			struct governor_order *ret)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How deep the GPU work of one server is looked into, and when, so that it costs no more than it may. Pure. */
+/* How deep the GPU work of one server is looked into, and when, so that it costs
+ * no more than it may. Pure. */
 #ifndef TL_GOVERNOR_H
 #define TL_GOVERNOR_H
 
@@ -8,17 +9,19 @@
 #include <stdint.h>
 
 /*
- * On the level of kernels there are windows with pauses between them, as long as the budget wants it; graphs are
- * recorded all the time. What a window costs is the larger of what the library says of its own time and what
- * clients see of it: gaps between tokens in windows against those outside, as far as they differ by more than
- * noise. Where the longest pause does not make up for a window, or a level does harm, the next lower level is
- * taken, and tried to be left again in a minute, two, four ...
+ * On the level of kernels there are windows with pauses between them, as long as the budget
+ * wants it; graphs are recorded all the time. What a window costs is the larger of what the
+ * library says of its own time and what clients see of it: gaps between tokens in windows
+ * against those outside, as far as they differ by more than noise. Where the longest pause does
+ * not make up for a window, or a level does harm, the next lower level is taken, and tried to be
+ * left again in a minute, two, four ...
  */
 enum { GOVERNOR_MAX_PARTS = 16, GOVERNOR_MAX_GAPS = 256 };
 
 struct governor_opts {
 	enum tl_gpu_level wanted;	/* never more than this */
-	uint32_t budget_ppm;	/* of the server's speed; 0: 10,000 (1 %); from 1,000,000 on: whatever it costs */
+	uint32_t budget_ppm;	/* of the server's speed; 0: 10,000 (1 %);
+				 * from 1,000,000 on: whatever it costs */
 	uint32_t window_ms;	/* 0: 2,000 */
 };
 
@@ -26,9 +29,11 @@ struct governor_look {		/* what has been seen since the look before */
 	uint64_t now_ns;
 	bool open;		/* a window is, in any of the server's processes */
 	bool busy;		/* the server has work */
-	bool refused;		/* no process of it can be recorded (any more); `trouble` says why */
+	bool refused;		/* no process of it can be recorded
+				 * (any more); `trouble` says why */
 	enum tl_gpu_trouble trouble;
-	uint64_t own_ns;	/* the library's and CUPTI's time, in the process that had most of it */
+	uint64_t own_ns;	/* the library's and CUPTI's time, in
+				 * the process that had most of it */
 	uint64_t probes_ns;	/* of uprobes, the same */
 	uint64_t records, dropped;
 	uint64_t free_bytes;	/* of the fullest device, now; 0: not known */
@@ -43,7 +48,8 @@ struct governor_order {
 	enum tl_gpu_trouble trouble;
 	char why[128];		/* "kernels -> graph: it costs ..." */
 	uint32_t reason_at;	/* ... and in it, where the reason begins */
-	bool tainted;		/* changed or not: it cost more than it may, or more than anybody would take for nothing, ... */
+	bool tainted;		/* changed or not: it cost more than it may, or
+				 * more than anybody would take for nothing, ... */
 	uint32_t cost_ppm;	/* ... so much, between these times */
 	uint64_t since_ns, until_ns;
 };
@@ -76,7 +82,8 @@ struct governor {
 	uint64_t gaps[GOVERNOR_MAX_GAPS];
 	uint32_t n_gaps;
 
-	uint64_t down_ns, wait_ns;	/* the last step down, and how long until the next step up */
+	uint64_t down_ns, wait_ns;	/* the last step down, and how
+					 * long until the next step up */
 	bool for_good;		/* it is of no use to try again */
 
 	uint64_t n_windows, inside_ns;	/* so far, to be told */

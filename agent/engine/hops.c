@@ -20,7 +20,8 @@ static int tell(struct hops *h, struct passed *x, const struct handed *d)
 		.req = x->req, .n_chunks = d->n_chunks, .by = TL_BY_PROXY,
 	};
 
-	/* One that makes chunks of its own hands on fewer or more of them: the tokens in them tell. */
+	/* One that makes chunks of its own hands on fewer or more of them:
+	 * the tokens in them tell. */
 	if (a && a->n_chunks && a->first_bytes != x->first_bytes && !x->opaque)
 		ev.n_chunks = d->n_tokens ? a->n_before_tokens + d->n_tokens : 0;
 	if (!ev.n_chunks || (x->joined && !x->opaque))
@@ -96,7 +97,8 @@ static int hand_on(struct hops *h, struct passed *x, const struct tl_hdr *ev)
 	struct handed *d = x->n_handed ? &x->handed[x->n_handed - 1] : NULL;
 
 	if (!d || d->ns != ev->ts_ns) {
-		if (x->n_handed == MAX_HANDED) {	/* the oldest is known by what came behind it */
+		if (x->n_handed == MAX_HANDED) {	/* the oldest is known by
+							 * what came behind it */
 			memmove(x->handed, x->handed + 1, (MAX_HANDED - 1) * sizeof(x->handed[0]));
 			x->n_handed--;
 		}
@@ -158,7 +160,8 @@ static int on_end(struct hops *h, const struct tl_req_end *e)
 	return err;
 }
 
-/* Bytes of a proxy's stream were not seen: the number of chunks before and behind that is not known. */
+/* Bytes of a proxy's stream were not seen: the number of chunks before and
+ * behind that is not known. */
 static void on_lost(struct hops *h, uint32_t tgid)
 {
 	for (struct passed *x = map__oldest(h->passed, NULL); x; x = map__newer(h->passed, x, NULL))

@@ -8,10 +8,11 @@
 #include <stdint.h>
 
 /*
- * A proxy's exchanges with its clients are followed as an engine's are, but are no requests of their own:
- * they are tied to the engine's by the id that the answer bears or, where there is none, by the connection
- * on which the engine was asked, the length of the body, and order (TL_F_GUESS). What comes out are
- * TL_DELIVERED, and TL_SEND_HELD and TL_SEND_BLOCKED of the proxy's socket, with the engine's request.
+ * A proxy's exchanges with its clients are followed as an engine's are, but are no requests of
+ * their own: they are tied to the engine's by the id that the answer bears or, where there is
+ * none, by the connection on which the engine was asked, the length of the body, and order
+ * (TL_F_GUESS). What comes out are TL_DELIVERED, and TL_SEND_HELD and TL_SEND_BLOCKED of the
+ * proxy's socket, with the engine's request.
  */
 struct hops;
 

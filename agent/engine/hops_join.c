@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which exchange of a proxy is which request of an engine: by the answer's id, else by connection and order. */
+/* Which exchange of a proxy is which request of an engine: by the answer's id, else
+ * by connection and order. */
 #include "engine/hops_priv.h"
 
 #include <errno.h>
@@ -91,8 +92,8 @@ int hops__on_id(struct hops *h, uint32_t req, const char *id)
 
 /* ---- the engine's side ---- */
 
-/* The proxy's oldest exchange that is not tied to another request; one with a body of that length before
- * all others. */
+/* The proxy's oldest exchange that is not tied to another request; one with a body of that
+ * length before all others. */
 static void guess(struct hops *h, uint32_t req, uint32_t conn, uint64_t body_bytes)
 {
 	const uint16_t *port = map__get(h->conns, conn);

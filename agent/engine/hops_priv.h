@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside of the follower of proxies: their exchanges, and how they are tied to an engine's requests. */
+/* Inside of the follower of proxies: their exchanges, and how they are tied
+ * to an engine's requests. */
 #ifndef TL_HOPS_PRIV_H
 #define TL_HOPS_PRIV_H
 
@@ -34,7 +35,8 @@ struct passed {
 	bool joined;		/* it was under way: what it handed on before is not known */
 	struct handed handed[MAX_HANDED];
 	size_t n_handed;
-	uint64_t told_ns;	/* of the last that was told: what is written behind it does not come before it */
+	uint64_t told_ns;	/* of the last that was told: what is written
+				 * behind it does not come before it */
 };
 
 /* A request of an engine. */
@@ -50,7 +52,8 @@ struct proxy {
 	char name[16];
 };
 
-/* An exchange of which a write was just seen: whether the kernel holds it, the thread's next event tells. */
+/* An exchange of which a write was just seen: whether the kernel holds it, the
+ * thread's next event tells. */
 struct fresh {
 	uint32_t number, tid;
 	uint64_t sock;

@@ -9,11 +9,12 @@
 
 /*
  * What the server does, measured on builds 11063 (llama_decode) and 11549 (llama_process); see
- * doc/engines/llamacpp.md. On the engine thread, per request: launch_slot_with_task, then in every
- * step in which the slot prefills llama_memory_seq_rm(seq, p0, -1) with p0 = position of the first
- * token of this chunk, then the batch. A plain decode step has no seq_rm. Of a prompt only its last
- * token asks for logits. So: a slot with a seq_rm since the last step prefills, if it gave no output
- * since its launch; every other slot decodes. Verified drafts also end in a seq_rm: it follows output.
+ * doc/engines/llamacpp.md. On the engine thread, per request: launch_slot_with_task, then in
+ * every step in which the slot prefills llama_memory_seq_rm(seq, p0, -1) with p0 = position of
+ * the first token of this chunk, then the batch. A plain decode step has no seq_rm. Of a prompt
+ * only its last token asks for logits. So: a slot with a seq_rm since the last step prefills, if
+ * it gave no output since its launch; every other slot decodes. Verified drafts also end in a
+ * seq_rm: it follows output.
  */
 
 enum {

@@ -139,8 +139,8 @@ static int on_proc(struct pipeline *p, const struct tl_raw_proc *e)
 	return err ? err : emit(&p->out, &ev.hdr);
 }
 
-/* An engine process of vLLM speaks ZMQ; of its API servers only HTTP is wanted, the engine's end of their
- * ZMQ sockets tells all. */
+/* An engine process of vLLM speaks ZMQ; of its API servers only HTTP is wanted, the engine's end of
+ * their ZMQ sockets tells all. */
 static int on_net(struct pipeline *p, const struct tl_raw_net *e)
 {
 	return vllm__wants(p->vllm, e->hdr.tgid) ? vllm__feed(p->vllm, &e->hdr) : wire__feed(p->wire, &e->hdr);

@@ -8,14 +8,15 @@
 
 struct pipeline;
 
-struct pipeline *pipeline__new(const struct wire_opts *opts, const struct emit *out); /* NULL: no memory */
+/* NULL: no memory. */
+struct pipeline *pipeline__new(const struct wire_opts *opts, const struct emit *out);
 void pipeline__free(struct pipeline *p);	/* NULL is fine */
 
-/* Takes any event: raw ones are understood and not passed on, semantic ones (TL_ENGINE, TL_LOST ...)
- * are passed on. Returns 0 or -errno; stays usable. */
+/* Takes any event: raw ones are understood and not passed on, semantic ones (TL_ENGINE, TL_LOST
+ * ...) are passed on. Returns 0 or -errno; stays usable. */
 int pipeline__feed(struct pipeline *p, const struct tl_hdr *ev);
-/* This process stands before an engine and hands its answers on: what it does with them is evidence, its own
- * requests are none. -ENOMEM; -E2BIG: too many. */
+/* This process stands before an engine and hands its answers on: what it does with them is
+ * evidence, its own requests are none. -ENOMEM; -E2BIG: too many. */
 int pipeline__add_proxy(struct pipeline *p, uint32_t tgid, const char *name);
 int pipeline__end(struct pipeline *p, uint64_t now_ns);	/* closes what is open */
 

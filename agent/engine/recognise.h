@@ -66,7 +66,8 @@ uint32_t recognise_tiers(const struct proc_facts *f, const struct engine_id *id)
 /* May part of its socket traffic go through an io_uring, where system calls do not show it? uvloop
  * opens one for files only. */
 bool recognise_hides_traffic(const struct proc_facts *f);
-/* Most tokens in one step, as the command line says it (vLLM: --max-num-batched-tokens); 0: not said. */
+/* Most tokens in one step, as the command line says it (vLLM:
+ * --max-num-batched-tokens); 0: not said. */
 uint32_t recognise_max_step_tokens(const struct proc_facts *f);
 /* Most sequences in one step (vLLM: --max-num-seqs); 0: not said. */
 uint32_t recognise_max_seqs(const struct proc_facts *f);
@@ -79,7 +80,8 @@ struct vllm_options {
 	bool by_priority;	/* not in order of arrival */
 	bool config_file;	/* there are options that are not seen here */
 	uint32_t api_servers;	/* processes, 0: not said */
-	uint32_t engines, engines_here;	/* of data parallelism: in all, and on this host. 0: not said */
+	uint32_t engines, engines_here;	/* of data parallelism: in all, and
+					 * on this host. 0: not said */
 };
 void recognise_vllm_options(const struct proc_facts *f, struct vllm_options *ret);
 /* Is it one of the functions of which a call computes one step? */

@@ -5,8 +5,8 @@
 #include <ctype.h>
 #include <string.h>
 
-/* Is this argument the option, alone or with "=VALUE"? vLLM takes '_' for '-' in names. *ret_end: what
- * follows the name. */
+/* Is this argument the option, alone or with "=VALUE"? vLLM takes '_' for '-' in names.
+ * *ret_end: what follows the name. */
 static bool is_option(const char *arg, const char *name, const char **ret_end)
 {
 	size_t i = 0;
@@ -18,8 +18,8 @@ static bool is_option(const char *arg, const char *name, const char **ret_end)
 	return !arg[i] || arg[i] == '=';
 }
 
-/* The value of `name VALUE` or `name=VALUE` among NUL-separated arguments, the last one if there are
- * several; NULL: not there. `other`: another name of it, or NULL. */
+/* The value of `name VALUE` or `name=VALUE` among NUL-separated arguments, the last one if there
+ * are several; NULL: not there. `other`: another name of it, or NULL. */
 static const char *option(const struct proc_facts *f, const char *name, const char *other)
 {
 	const char *value = NULL, *end;

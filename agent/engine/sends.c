@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Joins writes that TCP held with what let them go, and the first write without room with the last. */
+/* Joins writes that TCP held with what let them go, and the first write
+ * without room with the last. */
 #include "engine/sends.h"
 
 #include "base/map.h"
@@ -12,8 +13,10 @@ enum {
 	MAX_SOCKS = 4096,	/* that wait at a time; the oldest makes room */
 	MAX_WRITES = 64,	/* of one socket, then the newest are taken together */
 	MIN_HELD_NS = 100000,	/* what leaves sooner did not wait for anybody */
-	MAX_LOST_NS = 1000000000,	/* the kernel lets go within this, unless the peer has no room */
-	ACK_NS = 1000000,	/* an acknowledgement lets bytes go at once; what leaves later, something else did */
+	MAX_LOST_NS = 1000000000,	/* the kernel lets go within this,
+					 * unless the peer has no room */
+	ACK_NS = 1000000,	/* an acknowledgement lets bytes go at once;
+				 * what leaves later, something else did */
 };
 
 struct held {			/* one write, or several */
@@ -139,8 +142,8 @@ static int tell_again(struct sends *s, struct waiting *w, const struct tl_raw_tc
 	return ev.since_ns && ev.since_ns < ev.hdr.ts_ns ? emit(&s->out, &ev.hdr) : 0;
 }
 
-/* What is not over: it lasted until now at least. But that it left may have been missed: after a second without
- * a word nothing is said of what only a window holds so long. */
+/* What is not over: it lasted until now at least. But that it left may have been missed: after a
+ * second without a word nothing is said of what only a window holds so long. */
 static int tell_rest(struct sends *s, struct waiting *w, uint64_t now_ns)
 {
 	int err = 0;

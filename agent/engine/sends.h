@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What TCP did with bytes that servers wrote: raw events in, TL_SEND_HELD and TL_SEND_BLOCKED out. Pure. */
+/* What TCP did with bytes that servers wrote: raw events in, TL_SEND_HELD and
+ * TL_SEND_BLOCKED out. Pure. */
 #ifndef TL_SENDS_H
 #define TL_SENDS_H
 
@@ -17,11 +18,14 @@ struct sender {
 	uint64_t written_ns;	/* TL_TCP_AGAIN: when its bytes were written, 0: not known */
 };
 
-void sends__wrote(struct sends *s, uint64_t sock, uint64_t begin_ns);	/* a write took bytes: there was room */
+/* A write took bytes: there was room. */
+void sends__wrote(struct sends *s, uint64_t sock, uint64_t begin_ns);
 
 /* All return 0, or -errno from `out`, or -ENOMEM. */
 int sends__feed(struct sends *s, const struct tl_raw_tcp *e, const struct sender *who);
-int sends__forget(struct sends *s, uint64_t sock, uint64_t now_ns);	/* another connection has that number now */
-int sends__end(struct sends *s, uint64_t now_ns);	/* what still waits is told with TL_F_TRUNC */
+/* Another connection has that number now. */
+int sends__forget(struct sends *s, uint64_t sock, uint64_t now_ns);
+int sends__end(struct sends *s, uint64_t now_ns);	/* what still waits is
+							 * told with TL_F_TRUNC */
 
 #endif

@@ -148,7 +148,8 @@ static void match_all(struct twins *t)
 			at++;
 		if (at && !d->matched)
 			match(h, &h[at - 1], d);
-		/* Its own entry has been left behind, too, if the call returned: but not what came before that. */
+		/* Its own entry has been left behind, too, if the call returned: but
+		 * not what came before that. */
 		for (size_t k = at; k && same_thread(&h[k - 1], d) && !h[k - 1].later; k--)
 			h[k - 1].later = h[k - 1].l.hdr.ts_ns < d->ts_ns;
 	}

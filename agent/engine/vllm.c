@@ -68,8 +68,8 @@ void vllm__free(struct vllm *v)
 	free(v);
 }
 
-/* An engine with several API servers sends each its share of a step. The command line with its limits is
- * that of the server's first process. */
+/* An engine with several API servers sends each its share of a step. The command line with its
+ * limits is that of the server's first process. */
 static void learn_of_server(struct vllm *v)
 {
 	for (size_t i = 0; i < v->n_engines; i++) {
@@ -96,7 +96,8 @@ static void learn_of_server(struct vllm *v)
 	}
 }
 
-/* Of an engine that is told again: its limits are not on its command line, so whoever tells has none. */
+/* Of an engine that is told again: its limits are not on its command line,
+ * so whoever tells has none. */
 static void tell_again(struct vengine *g, struct tl_engine *e)
 {
 	if (!e->max_step_tokens)
@@ -259,7 +260,8 @@ struct vseq *vllm_seq_find(struct vllm *v, struct vllm_id id, uint32_t engine)
 
 /* ---- messages ---- */
 
-/* The number of the socket that the message at hand came on, among those on which the engine's requests come. */
+/* The number of the socket that the message at hand came on, among those on which
+ * the engine's requests come. */
 static uint8_t client_of(struct vllm *v, struct vengine *g)
 {
 	if (!v->sock->client && g->n_asking < UINT8_MAX)
@@ -313,7 +315,8 @@ static void on_abort(struct vllm *v, struct vengine *g, const struct zmtp_frame 
 		struct vseq *q = vllm_seq_find(v, id, v->engine);
 
 		if (q && q->state != VSEQ_DONE && !q->abort_ns)
-			q->abort_ns = v->now_ns;	/* the scheduler decides which step is its last */
+			q->abort_ns = v->now_ns;	/* the scheduler decides
+							 * which step is its last */
 		else if (!q)
 			g->sched.unseen.abort_ns = v->now_ns;
 	}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vLLM's messages of outputs, put in order: one per step and API server, each on a socket of its own. */
+/* vLLM's messages of outputs, put in order: one per step and API server,
+ * each on a socket of its own. */
 #include "engine/vllm_priv.h"
 
 #include <errno.h>
@@ -7,10 +8,12 @@
 #include <string.h>
 
 enum {
-	HOLD_NS = 500000000,	/* so much later one socket may show what another has shown (seen: 40 ms; 150
-				 * were not enough with ten programs for each core) */
-	MERGE_NS = 200000,	/* between the messages of one step, which are made one after the other ... */
-	MERGE_WITH_STATS_NS = 20000000,	/* ... and with counters, those without belong to those with */
+	HOLD_NS = 500000000,	/* so much later one socket may show what another has shown (seen:
+				 * 40 ms; 150 were not enough with ten programs for each core) */
+	MERGE_NS = 200000,	/* between the messages of one step, which
+				 * are made one after the other ... */
+	MERGE_WITH_STATS_NS = 20000000,	/* ... and with counters, those
+					 * without belong to those with */
 };
 
 static void held_free(struct vheld *h)
@@ -67,7 +70,8 @@ static void hold(struct vengine *g)
 	g->held[i] = h;
 }
 
-/* The first of a step has the counters, if there are any. One that only ends requests comes behind a step, soon. */
+/* The first of a step has the counters, if there are any. One that only ends requests
+ * comes behind a step, soon. */
 static bool is_same_step(const struct vheld *first, const struct vheld *h)
 {
 	return !h->has_stats && !vsched_only_ends(h->rows.v, h->rows.n) &&

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which request of HTTP's a sequence of vLLM's is of: by the id that both show, where no other goes by it. */
+/* Which request of HTTP's a sequence of vLLM's is of: by the id that both show,
+ * where no other goes by it. */
 #include "engine/vllm_priv.h"
 #include "engine/wire.h"
 
@@ -10,8 +11,8 @@
 /* An X-Request-Id becomes the base of the id, behind the prefix of the API (engines.md 2.7). */
 static const char *const prefixes[] = { "", "chatcmpl-", "cmpl-", "resp_", "msg_" };
 
-/* What goes by this id of HTTP. If there are too many, the oldest is forgotten: most are of requests
- * that never reached an engine. NULL: out of memory. */
+/* What goes by this id of HTTP. If there are too many, the oldest is forgotten: most are of
+ * requests that never reached an engine. NULL: out of memory. */
 static struct vhttp *http_of(struct vllm *v, uint64_t http_hash)
 {
 	struct vhttp *h = map__put(v->by_http, http_hash, NULL);
@@ -25,8 +26,8 @@ static struct vhttp *http_of(struct vllm *v, uint64_t http_hash)
 
 /* ---- names that several requests have at once ---- */
 
-/* A client that sends the same X-Request-Id with each of its requests, or again while the first still runs: which of
- * them the engine means by it, no message says. */
+/* A client that sends the same X-Request-Id with each of its requests, or again while the first
+ * still runs: which of them the engine means by it, no message says. */
 static bool is_shared(const struct vllm *v, uint32_t scope, struct vllm_id id)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++) {
@@ -95,7 +96,8 @@ static bool is_asked_for(const struct vllm *v, uint32_t scope, struct vllm_id id
 	return h && h->req;
 }
 
-/* What HTTP shows of an id whose end may number a prompt, or may be the client's own, as in the Rust front end. */
+/* What HTTP shows of an id whose end may number a prompt, or may be the client's own,
+ * as in the Rust front end. */
 static struct vllm_id shown(const struct vllm *v, uint32_t scope, const struct vllm_names *names)
 {
 	if (!is_asked_for(v, scope, names->http) && is_asked_for(v, scope, names->external))
@@ -153,8 +155,8 @@ void vllm_ids_link(struct vllm *v, struct vseq *q, uint32_t req)
 		link_to(v, q, h->req);
 }
 
-/* The request goes by this id of the engine's. `shared`: not it alone, so none is linked. `external`: only those of that
- * name; 0: all. */
+/* The request goes by this id of the engine's. `shared`: not it alone, so none is linked.
+ * `external`: only those of that name; 0: all. */
 static void goes_by(struct vllm *v, const struct vhttp *h, uint32_t req, bool shared, uint64_t external)
 {
 	for (uint32_t s = h->first; s; s = v->seqs[s - 1].next_same_http) {
@@ -167,7 +169,8 @@ static void goes_by(struct vllm *v, const struct vhttp *h, uint32_t req, bool sh
 	}
 }
 
-/* An answer shows this id, and no sequence goes by it: one may whose end was taken for the number of a prompt. */
+/* An answer shows this id, and no sequence goes by it: one may whose end was taken
+ * for the number of a prompt. */
 static bool goes_by_all_of_it(struct vllm *v, uint32_t scope, uint32_t req, struct vllm_id id, bool shared)
 {
 	struct vllm_id base = vllm_msg_without_prompt(id);

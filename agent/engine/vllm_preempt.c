@@ -7,7 +7,8 @@
 
 enum {
 	PATIENCE = 32,		/* steps until a request that nobody else counts is given up ... */
-	GRACE_NS = 1000000000,	/* ... if it is so old: it takes ms from the socket to the scheduler */
+	GRACE_NS = 1000000000,	/* ... if it is so old: it takes ms
+				 * from the socket to the scheduler */
 };
 
 static int push_front(struct vslots *v, uint32_t slot)
@@ -40,8 +41,8 @@ static size_t find_last(const struct vsched *s, const struct vseq *seqs, bool al
 	return at;
 }
 
-/* Moves the last of the running, `n` of them, to the head of the waiting ones; `all` of them, too, that have output in
- * this very step. So many of them do not wait behind it: n_back. */
+/* Moves the last of the running, `n` of them, to the head of the waiting ones; `all` of them, too,
+ * that have output in this very step. So many of them do not wait behind it: n_back. */
 static int preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n, uint64_t n_back, bool all)
 {
 	int err = 0;
@@ -62,7 +63,8 @@ static int preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *
 			continue;
 		}
 		vslots_erase(&s->running, at);
-		if (s->preempted.n >= in->waiting + n_back) {	/* it does not wait either: its end was not seen */
+		/* It does not wait either: its end was not seen. */
+		if (s->preempted.n >= in->waiting + n_back) {
 			q->given_up = true;
 			err = vslots_push(&s->over, q->slot);
 			continue;
@@ -89,9 +91,9 @@ int vsched_preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *
 	return preempt(s, seqs, in, n, 0, false);
 }
 
-/* The scheduler itself never takes one on in the step in which another loses its place. But who tells the engine to
- * forget its cache, or to pause, takes the places of all, and some are back in the next step: more come back than are
- * known to be gone, and nobody runs who does not. */
+/* The scheduler itself never takes one on in the step in which another loses its place. But who
+ * tells the engine to forget its cache, or to pause, takes the places of all, and some are back in
+ * the next step: more come back than are known to be gone, and nobody runs who does not. */
 bool vsched_is_evicted(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in, uint64_t n_new,
 		       uint64_t n_again)
 {
@@ -111,8 +113,8 @@ int vsched_evict(struct vsched *s, struct vseq *seqs, const struct vsched_in *in
 	return preempt(s, seqs, in, UINT64_MAX, n_again, true);
 }
 
-/* More wait here than there, for long or while all is idle there: messages were lost. If as many more run
- * there, these do. */
+/* More wait here than there, for long or while all is idle there: messages were lost. If as many
+ * more run there, these do. */
 int vsched_mend_waiting(struct vsched *s, struct vseq *seqs, const struct vsched_in *in)
 {
 	uint64_t here = 0, more;

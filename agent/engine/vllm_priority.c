@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who of a vLLM's waiting requests goes first, where that is not who came first: by priority (--scheduling-policy), or
- * with more adapters than there is room for (--max-loras). */
+/* Who of a vLLM's waiting requests goes first, where that is not who came first: by priority
+ * (--scheduling-policy), or with more adapters than there is room for (--max-loras). */
 #include "engine/vllm_sched.h"
 
 #include "base/util.h"
@@ -42,8 +42,9 @@ static void add_lora(struct loras *l, int32_t lora)
 		l->v[l->n++] = lora;
 }
 
-/* The first `n` of those that came until then, and have room for their adapter. Returns until when they came, 0: there
- * are not so many; `*ret_fits`: these are the ones that the counters tell of. */
+/* The first `n` of those that came until then, and have room for their adapter.
+ * Returns until when they came, 0: there are not so many; `*ret_fits`: these are the
+ * ones that the counters tell of. */
 static uint64_t pick_until(const struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n,
 			   uint64_t until_ns, struct loras loras, uint32_t max_loras, bool *ret_fits)
 {

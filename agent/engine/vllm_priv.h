@@ -13,7 +13,8 @@
 #include <stdio.h>
 
 enum {
-	VLLM_MAX_SEQS = 1 << 18, /* requests remembered: running, waiting, and ended without their HTTP side */
+	VLLM_MAX_SEQS = 1 << 18, /* requests remembered: running, waiting,
+				  * and ended without their HTTP side */
 	MAX_ROWS = 4096,	/* of one step */
 	MAX_HELD = 2048,	/* messages that wait for others of their step */
 	VLLM_DEFAULT_MAX_TOKENS = 16,	/* what is not on the wire: defaults are left out */
@@ -34,7 +35,8 @@ enum { VLLM_MAX_SOCKETS = 4096, VLLM_MAX_FOUND = 16 };
 struct vsocket {
 	struct zmtp *in, *out;
 	uint32_t tgid;
-	bool tcp, told;		/* told: its messages were found, and vllm__next_wire says so or has */
+	bool tcp, told;		/* told: its messages were found, and
+				 * vllm__next_wire says so or has */
 	struct stream_pos pos[2];	/* by direction: in, out */
 	uint64_t last_ns;
 	bool has_client;	/* an API server is at its other end: it had outputs */
@@ -49,7 +51,8 @@ struct vhttp {
 /* What a client calls its requests. */
 struct vname {
 	uint32_t n_open;	/* requests of that name that are under way */
-	bool shared;		/* by several at once: which is meant by it is not known until all have ended */
+	bool shared;		/* by several at once: which is meant by
+				 * it is not known until all have ended */
 };
 
 /* The engine's own account of a preemption, which comes with the next output. */
@@ -61,7 +64,8 @@ struct vpreemption {
 /* A message of outputs, and what of the same step comes in others. */
 struct vheld {
 	uint64_t ts_ns;
-	uint64_t scheduled_ns;	/* the last that the engine says it scheduled, of those that show in it; 0 */
+	uint64_t scheduled_ns;	/* the last that the engine says it
+				 * scheduled, of those that show in it; 0 */
 	struct vllm_stats stats;
 	bool has_stats;
 	bool cut;		/* some of it is missing */
@@ -70,9 +74,9 @@ struct vheld {
 };
 
 /*
- * One EngineCore process. Ids are not unique in a host: a proxy sends the same X-Request-Id to the server that
- * computes the prompt and to the one that goes on. So an engine's ids are its own, and HTTP's ids those of
- * a server; or of all whose front end and engine were started apart, scope 0.
+ * One EngineCore process. Ids are not unique in a host: a proxy sends the same X-Request-Id to the
+ * server that computes the prompt and to the one that goes on. So an engine's ids are its own, and
+ * HTTP's ids those of a server; or of all whose front end and engine were started apart, scope 0.
  */
 struct vengine {
 	uint32_t tgid, server;
@@ -80,13 +84,17 @@ struct vengine {
 	uint32_t scope;		/* its server, or 0 */
 	uint64_t last_ns;	/* end of the last step */
 	bool woke;		/* no step since it was idle */
-	uint64_t carried_queries, carried_hits;	/* told by messages of no step: those of the next one */
+	uint64_t carried_queries, carried_hits;	/* told by messages of no step:
+						 * those of the next one */
 	struct vsched sched;
-	bool coordinated;	/* it tells a coordinator how many it runs, in messages of no step */
-	uint32_t n_clients;	/* sockets on which outputs went: API servers, which may be on other hosts */
+	bool coordinated;	/* it tells a coordinator how many it
+				 * runs, in messages of no step */
+	uint32_t n_clients;	/* sockets on which outputs went: API
+				 * servers, which may be on other hosts */
 	uint8_t n_asking;	/* sockets on which requests came */
 	bool several;		/* there are several API servers: */
-	struct vheld *held[MAX_HELD];	/* messages that wait for others, by time; behind them spare ones */
+	struct vheld *held[MAX_HELD];	/* messages that wait for others, by
+					 * time; behind them spare ones */
 	size_t n_held, n_made;
 	struct tl_step *step;	/* scratch, TL_MAX_MEMBERS members */
 };
@@ -94,8 +102,10 @@ struct vengine {
 struct vllm {
 	struct emit out;
 	struct map *processes;	/* tgid -> struct vprocess */
-	struct map *sockets;	/* inode, or libzmq's address with the process in it -> struct vsocket */
-	uint64_t found[VLLM_MAX_FOUND];	/* TCP sockets on which vLLM's messages were found, not yet told */
+	struct map *sockets;	/* inode, or libzmq's address with the
+				 * process in it -> struct vsocket */
+	uint64_t found[VLLM_MAX_FOUND];	/* TCP sockets on which vLLM's messages
+					 * were found, not yet told */
 	size_t n_found;
 	struct map *by_id;	/* hash of the engine's id -> slot */
 	struct map *by_http;	/* hash of the id that HTTP shows -> struct vhttp */
@@ -124,13 +134,15 @@ void vllm_emit(struct vllm *v, const struct tl_hdr *ev);
 uint64_t vllm_hash(uint32_t whose, const void *p, size_t len);
 struct vseq *vllm_seq_new(struct vllm *v, struct vllm_id id, uint32_t engine);
 struct vseq *vllm_seq_find(struct vllm *v, struct vllm_id id, uint32_t engine);
-struct vseq *vllm_seq_unseen(struct vllm *v, uint32_t engine);	/* one whose id is not known yet ... */
+/* One whose id is not known yet ... */
+struct vseq *vllm_seq_unseen(struct vllm *v, uint32_t engine);
 void vllm_seq_name(struct vllm *v, struct vseq *q, struct vllm_id id);	/* ... and now is */
 void vllm_seq_end(struct vllm *v, struct vengine *g, struct vseq *q, uint64_t ns);
 void vllm_seq_forget(struct vllm *v, struct vseq *q);
 
-/* vllm_ids.c: which request of HTTP's a sequence is of. A new one is entered by its id (0 or -ENOMEM), linked if its
- * request is known (`req`: it is this one, 0: see by its id), and leaves. */
+/* vllm_ids.c: which request of HTTP's a sequence is of. A new one is entered by
+ * its id (0 or -ENOMEM), linked if its request is known (`req`: it is this one, 0:
+ * see by its id), and leaves. */
 int vllm_ids_enter(struct vllm *v, struct vseq *q, struct vllm_id id);
 void vllm_ids_link(struct vllm *v, struct vseq *q, uint32_t req);
 uint32_t vllm_ids_request(const struct vllm *v, const struct vseq *q);	/* 0: not known */

@@ -66,7 +66,8 @@ void vsched__lost(struct vsched *s, uint64_t now_ns)
 	s->unseen = (struct vunseen){ .since_ns = now_ns, .runs = s->unseen.runs, .n_clients = s->unseen.n_clients };
 }
 
-/* The step that was planned is not known to be this one: who has ended and was in it, is over now. */
+/* The step that was planned is not known to be this one: who has ended
+ * and was in it, is over now. */
 static int drop_plan(struct vsched *s, struct vseq *seqs)
 {
 	int err = 0;
@@ -151,8 +152,8 @@ static bool aborted_before(const struct vseq *q, uint64_t ns)
 	return q->abort_ns && q->abort_ns <= ns;
 }
 
-/* Those that were told to stop before `ns` are in no step that is scheduled then; but for those with output
- * in it. */
+/* Those that were told to stop before `ns` are in no step that is scheduled then; but for
+ * those with output in it. */
 static int drop_aborted(struct vsched *s, struct vslots *v, const struct vseq *seqs, uint64_t ns)
 {
 	size_t kept = 0;
@@ -225,8 +226,9 @@ static bool is_first_row(const struct vseq *seqs, const struct vsched_row *row)
 	return seqs[row->slot].state == VSEQ_WAITING && !seqs[row->slot].guess;
 }
 
-/* Rows say when they were taken on. One that shares its step with one that goes on decoding, and was taken on after the
- * step before: not planned ahead. Two that were taken on before: planned ahead, or one would have had no room. */
+/* Rows say when they were taken on. One that shares its step with one that goes on decoding, and
+ * was taken on after the step before: not planned ahead. Two that were taken on before: planned
+ * ahead, or one would have had no room. */
 static void look_at_times(struct vsched *s, const struct vseq *seqs, const struct vsched_in *in)
 {
 	bool goes_on = false, late = false;
@@ -317,9 +319,10 @@ static int take_on_ith(struct vsched *s, struct vseq *seqs, size_t i)
 	return 0;
 }
 
-/* `n` of the waiting ones in this state begin to run: those with output, then those who had to do with what
- * these left of the budget, then any; of each the first ones. The engine reads the sockets of its API servers
- * in turn, so what came to two of them within a few ms may be queued the other way round. */
+/* `n` of the waiting ones in this state begin to run: those with output, then those who had to
+ * do with what these left of the budget, then any; of each the first ones. The engine reads
+ * the sockets of its API servers in turn, so what came to two of them within a few ms may be
+ * queued the other way round. */
 static int take_on(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n,
 		   enum vseq_state state)
 {
@@ -365,8 +368,9 @@ static int take_on_those_with_rows(struct vsched *s, struct vseq *seqs)
 	return 0;
 }
 
-/* The engine still counts `n` of those that are told to stop: word had not reached it when it counted, and the
- * next step may have them, or not: seen to go either way with word 3 to 6 ms old. */
+/* The engine still counts `n` of those that are told to stop: word had not reached it
+ * when it counted, and the next step may have them, or not: seen to go either way
+ * with word 3 to 6 ms old. */
 static void put_off_aborts(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, int64_t n)
 {
 	while (n-- > 0) {
@@ -383,7 +387,8 @@ static void put_off_aborts(struct vsched *s, struct vseq *seqs, const struct vsc
 	}
 }
 
-/* How many more run than before, at most: those who ended in the step that took them on run no more. */
+/* How many more run than before, at most: those who ended in the step that
+ * took them on run no more. */
 static uint64_t count_taken_on(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in)
 {
 	int64_t n_aborted, n = (int64_t)in->running - vsched_count_running(s, seqs, in, &n_aborted);
@@ -411,7 +416,8 @@ static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
 	s->open = false;
 	if (!err && vsched_is_evicted(s, seqs, in, n_new, n_again))
 		err = vsched_evict(s, seqs, in, n_again);
-	if (in->has_queues) {	/* older releases count those, too, that were looked up and found no room */
+	if (in->has_queues) {	/* older releases count those, too, that
+				 * were looked up and found no room */
 		uint64_t most = count_taken_on(s, seqs, in);
 
 		s->has_hits &= n_new + n_again <= most;
@@ -440,7 +446,8 @@ static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
 	if (!err && in->has_queues)
 		err = vsched_unseen_plan(s, seqs, in, &more);
 	if (!err && in->has_queues && more > 0 && s->complete && s->unseen.none) {
-		size_t waiting = s->waiting.n;	/* some are not counted: they do not read the prefix cache */
+		size_t waiting = s->waiting.n;	/* some are not counted: they do
+						 * not read the prefix cache */
 
 		err = take_on(s, seqs, in, more, VSEQ_PREEMPTED);
 		if (!err)
@@ -480,7 +487,8 @@ static void use_hits(struct vsched *s, const struct vsched_in *in, uint64_t new_
 	s->again_hits = in->again_hits;
 }
 
-/* Who comes back goes first. How many of them are in a step with so much room; those with output are for certain. */
+/* Who comes back goes first. How many of them are in a step with so much room; those
+ * with output are for certain. */
 static uint64_t count_back(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in, int64_t *left)
 {
 	uint64_t n = 0;
@@ -503,8 +511,9 @@ struct taken_on {
 	uint64_t n_new, hits, n_again;
 };
 
-/* Asynchronous, and the step of this message was not planned: the first since the engine woke, or since
- * we joined. What was taken on may be in this step or in the next; returns how many are in this one. */
+/* Asynchronous, and the step of this message was not planned: the first since the engine
+ * woke, or since we joined. What was taken on may be in this step or in the next; returns
+ * how many are in this one. */
 static int plan_first(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct taken_on *ret)
 {
 	struct vsched_in this = *in;
@@ -559,8 +568,9 @@ static int step_async(struct vsched *s, struct vseq *seqs, const struct vsched_i
 	struct taken_on first = { 0 };
 	int err = 0;
 
-	/* All lost their place while the step was under way: its outputs are thrown away. With outputs it is none that
-	 * was under way: the engine had paused, and this is what it began anew with. */
+	/* All lost their place while the step was under way: its outputs are thrown away.
+	 * With outputs it is none that was under way: the engine had paused, and this is
+	 * what it began anew with. */
 	s->thrown_away = vsched_is_evicted(s, seqs, in, in->new_requests, in->again_requests);
 	if (s->thrown_away && in->n_rows) {
 		s->thrown_away = s->planned = false;

@@ -9,23 +9,26 @@
 #include <stdint.h>
 
 /*
- * One message per step names the requests that gave output. Those in the middle of their prompt give none;
- * they follow from the scheduler's rules (vLLM V1, judged against its own log on 0.32):
+ * One message per step names the requests that gave output. Those in the middle of their prompt
+ * give none; they follow from the scheduler's rules (vLLM V1, judged against its own log on 0.32):
  *
- *  - running requests are served first, in the order in which they came to run; a decoding one takes one
- *    token, one in prefill takes min(rest of its prompt, what is left of the step's budget);
- *  - then waiting ones in order of arrival (or of priority, if it is told to), the same way. How many were taken on, with how many prompt
- *    tokens and how many of them cached, is in prefix_cache_stats; without it, the number running tells;
- *  - if the KV cache is full, the last of the running lose their place: fewer run than we thought. They go
- *    to the head of the waiting ones and compute all again. No step both preempts and takes on, but where
- *    the engine was told to take the places of all (POST /pause, /reset_prefix_cache): some are back at once;
+ *  - running requests are served first, in the order in which they came to run; a
+ *    decoding one takes one token, one in prefill takes min(rest of its prompt, what is
+ *    left of the step's budget);
+ *  - then waiting ones in order of arrival (or of priority, if it is told to), the same way. How
+ *    many were taken on, with how many prompt tokens and how many of them cached, is in
+ *    prefix_cache_stats; without it, the number running tells;
+ *  - if the KV cache is full, the last of the running lose their place: fewer run than we thought.
+ *    They go to the head of the waiting ones and compute all again. No step both preempts and takes
+ *    on, but where the engine was told to take the places of all (POST /pause,
+ *    /reset_prefix_cache): some are back at once;
  *  - one that is aborted while a step runs is in that step, and its output is thrown away.
  *
- * With asynchronous scheduling (the default on GPUs) a message tells the outputs of its own step, but the
- * state of a scheduler that has planned the next step already: what it says of requests taken on, running
- * and preempted is about the step of the next message, and one that stopped by a token is in one step more.
- * Which of the two it is shows when the first short prompt arrives at a busy engine: its output comes with
- * the message that tells of it, or with the one behind it.
+ * With asynchronous scheduling (the default on GPUs) a message tells the outputs of its own step,
+ * but the state of a scheduler that has planned the next step already: what it says of requests
+ * taken on, running and preempted is about the step of the next message, and one that stopped by a
+ * token is in one step more. Which of the two it is shows when the first short prompt arrives at a
+ * busy engine: its output comes with the message that tells of it, or with the one behind it.
  */
 
 enum vseq_state {
@@ -41,7 +44,8 @@ struct vseq {
 	uint64_t external_hash;	/* of the engine's id without its suffix */
 	uint32_t slot;		/* its number in events */
 	uint32_t engine;	/* index of its scheduler */
-	uint32_t next_same_http;	/* slot + 1 of a sibling (n > 1, several prompts), 0: none */
+	uint32_t next_same_http;	/* slot + 1 of a sibling (n > 1,
+					 * several prompts), 0: none */
 	uint8_t state;		/* enum vseq_state */
 	uint8_t fresh;		/* enum vseq_fresh, 0: runs already */
 	bool used;
@@ -69,7 +73,8 @@ struct vseq {
 	uint64_t n_out;		/* output tokens so far */
 	uint32_t row;		/* index + 1 of its row in the step at hand, 0: none */
 	uint64_t arrived_ns;
-	uint64_t asked_ns;	/* by the clock of its API server, which decides among equal priorities */
+	uint64_t asked_ns;	/* by the clock of its API server, which
+				 * decides among equal priorities */
 	uint64_t preempted_ns;
 	uint64_t ended_ns;
 	uint64_t spoke_ns;	/* end of the last step that it gave output in */
@@ -96,19 +101,23 @@ struct vsched_in {
 	bool has_queues;
 	uint64_t running, waiting;	/* behind this step */
 	uint32_t draft_tokens;	/* speculative ones of this step, in all */
-	uint64_t begin_ns, end_ns;	/* the message before (or what woke the engine), this message */
-	uint64_t scheduled_ns;	/* when it was scheduled, if one that was taken on says so; 0: not said */
+	uint64_t begin_ns, end_ns;	/* the message before (or what woke
+					 * the engine), this message */
+	uint64_t scheduled_ns;	/* when it was scheduled, if one that
+				 * was taken on says so; 0: not said */
 	bool woke;		/* the engine was idle before begin_ns */
 };
 
 struct vsched_out {
 	bool is_step;		/* else the message tells of no step, and nothing below is set */
 	bool guess;		/* tokens of a member are inferred */
-	bool open;		/* its members are not certain: some are not known, or are in the next step */
+	bool open;		/* its members are not certain: some are
+				 * not known, or are in the next step */
 	bool began;		/* one of them is the spare one: it runs unseen */
 	struct tl_member *members;	/* the caller's, max of them */
 	size_t max, n;
-	const uint32_t *preempted, *over;	/* slots: lost their place; no step has them any more */
+	const uint32_t *preempted, *over;	/* slots: lost their place; no
+						 * step has them any more */
 	size_t n_preempted, n_over;
 };
 
@@ -121,7 +130,8 @@ struct vslots {
 struct vunseen {
 	bool none;		/* there is none of them: the rest does not matter */
 	bool found_out;		/* ... as the message at hand shows ... */
-	bool unsettled;		/* ... and who of the known ones was taken for one of them, is not known yet */
+	bool unsettled;		/* ... and who of the known ones was taken
+				 * for one of them, is not known yet */
 	uint64_t since_ns;	/* when it began, or when events were lost */
 	bool counted;		/* a message said how many wait and run */
 	bool bounded;		/* known is how many wait at most */
@@ -129,17 +139,21 @@ struct vunseen {
 	uint64_t n_taken_on;	/* of them, in the step at hand and without output ... */
 	bool muddled;		/* some were taken on that may have been others */
 	bool doubt;		/* ... and it may be as well that they were others */
-	uint32_t spare, runs;	/* slot + 1: for one that runs, the caller's; one that runs. 0: none */
+	uint32_t spare, runs;	/* slot + 1: for one that runs, the
+				 * caller's; one that runs. 0: none */
 	unsigned n_clients;	/* sockets on which requests come ... */
-	uint64_t heard;		/* ... and those of whose later ones one had its first output, as bits */
+	uint64_t heard;		/* ... and those of whose later ones
+				 * one had its first output, as bits */
 	uint64_t abort_ns;	/* when one was told to stop that nobody knew */
 	uint64_t before_ns;	/* when the step before the one before ended */
 };
 
 struct vsched {
-	bool by_priority;	/* who waits is served in that order, the last in it loses its place first */
+	bool by_priority;	/* who waits is served in that order, the
+				 * last in it loses its place first */
 	uint32_t budget;	/* tokens per step as told, 0: not told ... */
-	uint64_t least_budget, most_budget;	/* ... then what prompts that took several steps leave open, 0: all */
+	uint64_t least_budget, most_budget;	/* ... then what prompts that took
+						 * several steps leave open, 0: all */
 	struct vslots running, waiting;	/* in the scheduler's order */
 	struct vslots plan;	/* who is in the step at hand, or (asynchronous) in the next one */
 	struct vslots preempted, over;	/* for struct vsched_out */
@@ -148,7 +162,8 @@ struct vsched {
 	uint64_t plan_ns;	/* ... and when it was made: who was aborted later is in it */
 	uint64_t new_hits, again_hits;	/* of those that are fresh in it */
 	int8_t async_votes;	/* > 0: scheduling is asynchronous, 0: not known yet ... */
-	bool turned;		/* ... shown by the message at hand, while some were not seen yet ... */
+	bool turned;		/* ... shown by the message at hand,
+				 * while some were not seen yet ... */
 	bool unsure;		/* ... and so whether what ended is in one step more */
 	bool thrown_away;	/* outputs of the step at hand: all lost their place while it ran */
 	bool complete;		/* all that run are known */
@@ -163,14 +178,16 @@ struct vsched {
 
 /* seqs: all sequences by slot number. Return 0 or -ENOMEM. */
 int vsched__arrive(struct vsched *s, uint32_t slot);
-int vsched__run(struct vsched *s, uint32_t slot);	/* is running already: it was there before us */
-/* Takes one message: works out the members of its step, and moves the sequences on. Those in ret->over
- * are no longer known to it. Returns 0 or -ENOMEM. */
+int vsched__run(struct vsched *s, uint32_t slot);	/* is running already: it
+							 * was there before us */
+/* Takes one message: works out the members of its step, and moves the sequences on. Those in
+ * ret->over are no longer known to it. Returns 0 or -ENOMEM. */
 int vsched__step(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret);
-/* The engine ends some by itself, between two steps: it is told to pause or to stop, or cannot take a request. Its
- * message then has these rows and no counters, and is of no step. */
+/* The engine ends some by itself, between two steps: it is told to pause or to stop, or cannot take
+ * a request. Its message then has these rows and no counters, and is of no step. */
 bool vsched_only_ends(const struct vsched_row *rows, size_t n);
-void vsched__lost(struct vsched *s, uint64_t now_ns);	/* messages were not seen: what was planned is not known */
+void vsched__lost(struct vsched *s, uint64_t now_ns);	/* messages were not seen: what
+							 * was planned is not known */
 /* May the step find that one runs unseen? Then it needs a sequence, in unseen.spare. */
 bool vsched__wants_spare(const struct vsched *s, struct vseq *seqs, const struct vsched_in *in);
 /* Had the engine nothing to do at ns, and since until the first arrival? */
@@ -178,7 +195,8 @@ bool vsched__was_idle(const struct vsched *s, const struct vseq *seqs, uint64_t 
 void vsched__free(struct vsched *s);
 
 /* Between vllm_sched.c, vllm_preempt.c, vllm_priority.c, vllm_unseen.c and vllm_settle.c. */
-enum { VSCHED_ON_THE_WAY_NS = 20000000 };	/* a request may take so long from the socket to the scheduler */
+enum { VSCHED_ON_THE_WAY_NS = 20000000 };	/* a request may take so long from
+						 * the socket to the scheduler */
 int vslots_push(struct vslots *v, uint32_t slot);
 void vslots_erase(struct vslots *v, size_t at);
 static inline bool vsched_is_async(const struct vsched *s)
@@ -186,15 +204,16 @@ static inline bool vsched_is_async(const struct vsched *s)
 	return s->async_votes > 0;
 }
 void vsched_see_rows(struct vseq *seqs, const struct vsched_in *in);	/* sets vseq.row */
-int64_t vseq_all(const struct vseq *q);	/* tokens of its prefill, cached ones included; -1: unknown */
+int64_t vseq_all(const struct vseq *q);	/* tokens of its prefill, cached
+					 * ones included; -1: unknown */
 int64_t vseq_rest(const struct vseq *q);	/* ... of these to come */
 void vsched_take_on(struct vseq *q);
 bool vseq_goes_before(const struct vseq *a, const struct vseq *b);
 /* Puts those from `at` on in order, if the scheduler minds priorities. */
 void vsched_sort(const struct vsched *s, struct vslots *v, size_t at, const struct vseq *seqs);
-/* By priority, one that came late would go first: did it come in time? One that needs an adapter for which there is no
- * room is passed over. The sum of the prompts tells, and who has output. Sets `picked` of `n` that wait; false: they are
- * the first ones, or it is not known. */
+/* By priority, one that came late would go first: did it come in time? One that needs an adapter
+ * for which there is no room is passed over. The sum of the prompts tells, and who has output. Sets
+ * `picked` of `n` that wait; false: they are the first ones, or it is not known. */
 bool vsched_pick(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n);
 /* The last `n` of the running lose their place. */
 int vsched_preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n);
@@ -210,12 +229,12 @@ int64_t vsched_budget(const struct vsched *s);
 void vsched_learn_budget(struct vsched *s, uint64_t all, uint64_t n, uint64_t others, uint64_t others_at_last);
 /* Gives the planned ones their tokens, rows being the truth. */
 int vsched_settle(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret);
-/* How many of the running the engine counts when it says how many run: those that have ended, or are told
- * to stop, are none of them; unless it does not know yet: *ret_n_aborted. */
+/* How many of the running the engine counts when it says how many run: those that have ended, or
+ * are told to stop, are none of them; unless it does not know yet: *ret_n_aborted. */
 int64_t vsched_count_running(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in,
 			     int64_t *ret_n_aborted);
-/* Would it have had output in this step, if it had been in it? It would if there was room for all of it,
- * however little of the others was cached. */
+/* Would it have had output in this step, if it had been in it? It would if there was room for all
+ * of it, however little of the others was cached. */
 bool vsched_would_show(const struct vsched *s, const struct vseq *seqs, const struct vseq *q);
 /* What the rows say of the unseen ones; 0 or -ENOMEM. */
 int vsched_unseen_hear(struct vsched *s, struct vseq *seqs, const struct vsched_in *in);

@@ -4,8 +4,8 @@
 
 #include <errno.h>
 
-/* An abort so soon behind a step may come before the next one; on a host that is short of CPUs this takes longer,
- * as the step itself does (seen: 7 ms of a step of 200). */
+/* An abort so soon behind a step may come before the next one; on a host that is short of CPUs this
+ * takes longer, as the step itself does (seen: 7 ms of a step of 200). */
 enum { ABORT_RACE_NS = 1000000, ABORT_RACE_SHARE = 16 };
 
 /* The step that is being settled. */
@@ -20,9 +20,9 @@ struct settling {
 	bool only_raced;	/* so far: members that may have been aborted before it */
 };
 
-/* Cached tokens of those taken on in this step: each says its own with its first output, their sum is
- * known at once. One that is silent has what the others leave; of several, the first ones have most: the
- * last to be preempted were the first to lose their blocks. */
+/* Cached tokens of those taken on in this step: each says its own with its first output, their sum
+ * is known at once. One that is silent has what the others leave; of several, the first ones have
+ * most: the last to be preempted were the first to lose their blocks. */
 static void share_hits(struct vsched *s, struct vseq *seqs, enum vseq_fresh kind, uint64_t hits)
 {
 	unsigned n_silent = 0;
@@ -56,7 +56,8 @@ static void add(struct settling *t, const struct vseq *q, struct tl_member m)
 	uint64_t race_ns = share_ns > ABORT_RACE_NS ? share_ns : ABORT_RACE_NS;
 	/* As long as the mode is not known, nor is whether it is in one step more. */
 	bool raced = !m.n_out && q->abort_ns && (!t->s->async_votes || q->abort_ns - t->s->plan_ns < race_ns);
-	/* Of a decoding one, the drafts are taken off for all at once: which it had, no row says. */
+	/* Of a decoding one, the drafts are taken off for all at once:
+	 * which it had, no row says. */
 	uint32_t n = m.phase == TL_DECODE ? 1 : m.n_tokens;
 
 	t->taken += n;
@@ -86,7 +87,8 @@ static void decode(struct settling *t, struct vseq *q, const struct vsched_row *
 
 	if (!row && q->state == VSEQ_DECODE && !q->abort_ns) {
 		if (!t->in->cut && !t->s->thrown_away) {
-			/* It runs, but was left out: pipeline parallelism. Or it lost its place, which only counters tell. */
+			/* It runs, but was left out: pipeline parallelism. Or it lost its place,
+			 * which only counters tell. */
 			q->left_out = !t->in->has_queues;
 			t->out->open |= q->left_out;
 			return;
@@ -132,7 +134,8 @@ static void prefill_ends(struct settling *t, struct vseq *q, const struct vsched
 	uint32_t n_out = row_tokens(row);
 	int64_t rest = vseq_rest(q);
 	bool fits = rest > 0 && (!t->s->budget || rest <= t->left);
-	/* Without counters nobody says when it was taken on: before the message before, it had no output to give. */
+	/* Without counters nobody says when it was taken on: before the message before,
+	 * it had no output to give. */
 	bool whole = t->in->has_queues || q->arrived_ns >= t->in->begin_ns;
 	struct tl_member m = { .slot = q->slot, .n_tokens = rest > 0 ? rest : 1, .pos = -1,
 			       .phase = TL_PREFILL, .n_out = n_out < 255 ? n_out : 255 };
@@ -172,10 +175,12 @@ static void prefill_goes_on(struct settling *t, struct vseq *q)
 		q->guess |= s->budget > 0;
 	}
 	if (unknown && q->fresh && !t->in->woke)
-		t->out->open = q->guess = true;	/* or it is in the next step, if the engine plans ahead */
+		t->out->open = q->guess = true;	/* or it is in the next step,
+						 * if the engine plans ahead */
 	if (rest < 0)	/* one that is not seen had all that was left */
 		tokens = q->unseen && s->budget ? t->left : t->left < 1 ? 0 : 1;
-	/* There was room, or it would not have been taken on; and one that is not seen runs since it had some. */
+	/* There was room, or it would not have been taken on; and one that is not
+	 * seen runs since it had some. */
 	if (tokens <= 0 && (q->fresh || (q->unseen && t->out->guess))) {
 		tokens = 1;
 		q->guess = true;
@@ -184,7 +189,8 @@ static void prefill_goes_on(struct settling *t, struct vseq *q)
 		t->out->open |= t->out->guess;
 		return;
 	}
-	q->guess |= s->open || t->out->guess;	/* others may have taken more of the room, or less */
+	q->guess |= s->open || t->out->guess;	/* others may have taken more
+						 * of the room, or less */
 	m.n_tokens = tokens;
 	m.flags = sure && !q->guess ? 0 : TL_MEMBER_GUESS;
 	if (q->cached >= 0)
@@ -248,7 +254,8 @@ static int take_back(struct vsched *s, struct vseq *q)
 	return vslots_push(&s->running, q->slot);
 }
 
-/* Output of some that were not planned: their admission was not counted, or nobody was preempted. */
+/* Output of some that were not planned: their admission was not counted,
+ * or nobody was preempted. */
 static int settle_unplanned(struct settling *t)
 {
 	struct vsched *s = t->s;

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* When the step can have begun at the earliest: when the one before it ended, or when work arrived at an
- * engine that was idle. */
+/* When the step can have begun at the earliest: when the one before it ended, or when work arrived
+ * at an engine that was idle. */
 static uint64_t begin_of_step(struct vllm *v, struct vengine *g, const struct vheld *h)
 {
 	uint64_t begin_ns = g->last_ns, first_ns;
@@ -19,10 +19,10 @@ static uint64_t begin_of_step(struct vllm *v, struct vengine *g, const struct vh
 	return begin_ns && begin_ns < h->ts_ns ? begin_ns : h->ts_ns;
 }
 
-/* When it began: of one that took a request on, the engine says when. The one-byte messages that wake the
- * workers would tell of all, but under load most are dropped on the way (queues of one): on 0.32 they came
- * up to 30 ms late. With asynchronous scheduling a step is handed over before the one before it has ended:
- * it is counted from that end. */
+/* When it began: of one that took a request on, the engine says when. The one-byte messages that
+ * wake the workers would tell of all, but under load most are dropped on the way (queues of one):
+ * on 0.32 they came up to 30 ms late. With asynchronous scheduling a step is handed over before the
+ * one before it has ended: it is counted from that end. */
 static uint64_t start_of_step(const struct vheld *h, uint64_t begin_ns)
 {
 	return h->scheduled_ns > begin_ns && h->scheduled_ns < h->ts_ns ? h->scheduled_ns : begin_ns;
@@ -38,8 +38,8 @@ static void say_point(struct vllm *v, const struct vengine *g, uint32_t slot, ui
 	vllm_emit(v, &ev.hdr);
 }
 
-/* The engine's own account of a sequence: queued, scheduled, preempted, scheduled again. Returns when it was scheduled
- * first, 0: not said. */
+/* The engine's own account of a sequence: queued, scheduled, preempted, scheduled again. Returns
+ * when it was scheduled first, 0: not said. */
 static uint64_t on_events(struct vllm *v, const struct vengine *g, struct vheld *h, const struct vseq *q,
 			  struct vllm_events *events)
 {
@@ -285,8 +285,8 @@ static void forget_ended(const struct vllm *v, struct vheld *h)
 	h->preemptions.n = n_preemptions;
 }
 
-/* Takes the step, with a sequence at hand for one that runs unseen. With several API servers, which of them shows first
- * is not told by their order: there it stays unseen. */
+/* Takes the step, with a sequence at hand for one that runs unseen. With several API servers, which
+ * of them shows first is not told by their order: there it stays unseen. */
 static int step_with_spare(struct vllm *v, struct vengine *g, const struct vsched_in *in, struct vsched_out *out)
 {
 	struct vunseen *u = &g->sched.unseen;

@@ -1,23 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests of vLLM's that came before the capture and have shown nothing yet: do they wait, does one run? */
+/* Requests of vLLM's that came before the capture and have shown nothing yet: do
+ * they wait, does one run? */
 #include "engine/vllm_sched.h"
 
 /*
- * Of what came before us, the engine counts how many wait and run, and names those that give output. The others are
- * told by the scheduler's rules:
+ * Of what came before us, the engine counts how many wait and run, and names those that give
+ * output. The others are told by the scheduler's rules:
  *
- *  - who came first is taken on first (but for priorities and adapters), so once one whose arrival we saw has given its first output, all that came
- *    before it on the same socket have shown, too: or they would have left it no room in the step;
- *  - as many wait unseen as wait there, less those that we know to wait: at least, for one that we know may
- *    be on its way still. At most, too, once all that came before us has had the time to get there;
- *  - one that runs unseen is in the middle of its prompt, and had all that the others left of the step.
+ *  - who came first is taken on first (but for priorities and adapters), so once one whose arrival
+ *    we saw has given its first output, all that came before it on the same socket have shown, too:
+ *    or they would have left it no room in the step;
+ *  - as many wait unseen as wait there, less those that we know to wait: at least, for one
+ *    that we know may be on its way still. At most, too, once all that came before us has
+ *    had the time to get there;
+ *  - one that runs unseen is in the middle of its prompt, and had all that the
+ *    others left of the step.
  *
  * Where these leave open who it was that was taken on without output, the step is marked.
  */
 
 enum {
-	RACE_NS = 5000000,	/* what came to two API servers within it, may be queued the other way round */
-	GRACE_NS = 2000000000,	/* it takes no longer from the socket to the scheduler, however busy the host and the engine ... */
+	RACE_NS = 5000000,	/* what came to two API servers within it,
+				 * may be queued the other way round */
+	GRACE_NS = 2000000000,	/* it takes no longer from the socket to the scheduler,
+				 * however busy the host and the engine ... */
 	IDLE_NS = 500000000,	/* ... or this, if the engine is idle */
 };
 
@@ -29,7 +35,8 @@ struct waiting {
 	uint64_t preempted;	/* of the known ones */
 	uint64_t joined, shown;	/* with output in it: unseen until now, known ... */
 	uint64_t counted_before;	/* ... and those that were taken on in a step before */
-	const struct vseq *first;	/* of the known ones that were not taken on and have none, NULL: there is none */
+	const struct vseq *first;	/* of the known ones that were not taken on
+					 * and have none, NULL: there is none */
 };
 
 static bool gives_first_output(const struct vseq *q, const struct vsched_row *row)
@@ -48,7 +55,8 @@ static uint64_t less(uint64_t a, uint64_t b)
 	return a > b ? a - b : 0;
 }
 
-/* It was in the middle of its prompt already. Planned ahead, a step is scheduled before the one before it has ended. */
+/* It was in the middle of its prompt already. Planned ahead, a step is scheduled before the
+ * one before it has ended. */
 static bool ran_before(const struct vsched *s, const struct vsched_in *in, const struct vseq *q)
 {
 	uint64_t ns = in->rows[q->row - 1].scheduled_ns;
@@ -140,7 +148,8 @@ int vsched_unseen_put_back(struct vsched *s, struct vseq *seqs, struct vseq *q)
 	return 0;
 }
 
-/* Taken for the one that was taken on, and it was not: another one, `shows`, came before it, or it says so itself. */
+/* Taken for the one that was taken on, and it was not: another one, `shows`, came before
+ * it, or it says so itself. */
 static int give_back(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vseq *shows)
 {
 	for (size_t i = s->running.n; i-- > 0;) {
@@ -186,7 +195,8 @@ static int find_out(struct vsched *s, struct vseq *seqs, const struct vsched_in 
 static void all_known(struct vsched *s)
 {
 	s->unseen.none = true;
-	/* Rows may be of one step and counters of the next: who of the known ones was taken for whom? */
+	/* Rows may be of one step and counters of the next: who of the known
+	 * ones was taken for whom? */
 	s->unseen.unsettled = s->unseen.muddled && s->async_votes >= 0;
 }
 
@@ -278,7 +288,8 @@ void vsched_unseen_count(struct vsched *s, struct vseq *seqs, const struct vsche
 	if (!u->counted)
 		u->likely = in->running + in->waiting > s->running.n + s->waiting.n ? less(there, w.likely) : 0;
 	least = less(there, w.known);
-	u->likely = u->likely < less(there, w.likely) ? u->likely : less(there, w.likely);	/* some were aborted */
+	/* Some were aborted. */
+	u->likely = u->likely < less(there, w.likely) ? u->likely : less(there, w.likely);
 	u->likely = u->likely > least ? u->likely : least;
 	if (u->bounded && u->likely > u->most)
 		u->likely = u->most;
@@ -390,7 +401,8 @@ bool vsched_may_be_another(const struct vsched *s, const struct vseq *seqs, cons
 bool vsched_unseen_is_open(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in)
 {
 	const struct vunseen *u = &s->unseen;
-	/* In the first of all messages, and behind an abort, one may be missing that is computed in vain. */
+	/* In the first of all messages, and behind an abort, one may be missing
+	 * that is computed in vain. */
 	bool open = u->doubt || !in->has_queues || in->begin_ns >= in->end_ns ||
 		    (u->abort_ns && u->abort_ns + VSCHED_ON_THE_WAY_NS > in->begin_ns);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The wires of vLLM's engines: bytes of sockets, or frames as libzmq is given them, into messages. */
+/* The wires of vLLM's engines: bytes of sockets, or frames as libzmq is
+ * given them, into messages. */
 #include "engine/vllm_priv.h"
 
 #include <errno.h>

@@ -73,7 +73,8 @@ static void lose_sync(struct wire *w, struct conn *c, bool in, uint64_t bytes)
 	w->stats.skipped_bytes += bytes;
 	*(in ? &c->in_lost : &c->out_lost) = true;
 	if (in)
-		exchange_drop_unread(w, c);	/* those whose head was read will have their answers */
+		exchange_drop_unread(w, c);	/* those whose head was read
+						 * will have their answers */
 	else
 		conn_end_all(w, c, TL_END_LOST_SYNC, w->now_ns);
 	if (had)
@@ -170,8 +171,8 @@ static void remember_write(struct wire *w, struct conn *c, const struct tl_raw_n
 	sends__wrote(w->sends, c->sock, e->hdr.ts_ns);
 }
 
-/* When the bytes before this place of the stream were written; the oldest time that is known if they are
- * older. 0: no write is known. */
+/* When the bytes before this place of the stream were written; the oldest time that is known if
+ * they are older. 0: no write is known. */
 static uint64_t written_ns(const struct conn *c, uint32_t pos)
 {
 	uint64_t ns = 0;

@@ -12,8 +12,9 @@ enum { WIRE_ID = 512 };	/* longer ids name nobody */
 
 struct wire_opts {
 	size_t max_conns;	/* 0: default 65,536 */
-	/* Optional: told once per id that a request goes by: its X-Request-Id, and the id in its answer
-	 * (`answered`), all of it as UTF-8, shorter than WIRE_ID. id lives during the call only. */
+	/* Optional: told once per id that a request goes by: its X-Request-Id, and the
+	 * id in its answer (`answered`), all of it as UTF-8, shorter than WIRE_ID. id
+	 * lives during the call only. */
 	void (*on_id)(void *ctx, uint32_t tgid, uint32_t req, const char *id, bool answered);
 	void *ctx;
 };
@@ -32,8 +33,8 @@ struct wire;
 struct wire *wire__new(const struct wire_opts *opts, const struct emit *out); /* NULL: no memory */
 void wire__free(struct wire *w);	/* NULL is fine */
 
-/* Takes TL_RAW_NET, TL_RAW_SOCK, TL_RAW_TCP_STATE, TL_RAW_TCP and TL_RAW_PROC; others are ignored. Returns 0, or
- * -errno from `out` or -ENOMEM; the tracker stays usable. */
+/* Takes TL_RAW_NET, TL_RAW_SOCK, TL_RAW_TCP_STATE, TL_RAW_TCP and TL_RAW_PROC; others are ignored.
+ * Returns 0, or -errno from `out` or -ENOMEM; the tracker stays usable. */
 int wire__feed(struct wire *w, const struct tl_hdr *ev);
 
 /* The capture ends: requests under way get their TL_REQ_END. */

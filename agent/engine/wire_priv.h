@@ -45,7 +45,8 @@ struct exchange {
 	struct cutbuf text;	/* body of the request, then of an answer that is no stream */
 	struct sse *sse;
 	struct gunzip *gunzip;	/* the answer is compressed */
-	struct llm_chunk *last;	/* counts and id gathered so far; made with the first that has any */
+	struct llm_chunk *last;	/* counts and id gathered so far; made
+				 * with the first that has any */
 };
 
 /* A write: when it began, and TCP's count of the stream behind it. */
@@ -69,10 +70,12 @@ struct conn {
 	bool left;		/* who used it has closed it, others hold it open */
 	bool in_lost, out_lost;	/* no sync in this direction: wait for a start line */
 	bool tls;
-	bool answers_over;	/* the target shut its side down: what it still reads it throws away */
+	bool answers_over;	/* the target shut its side down: what
+				 * it still reads it throws away */
 	struct stream_pos pos[2];	/* by direction: in, out */
 	uint32_t out_req;	/* whose answer was written last */
-	struct written written[N_WRITTEN];	/* the last ones, at n_written % N_WRITTEN the oldest */
+	struct written written[N_WRITTEN];	/* the last ones, at n_written
+						 * % N_WRITTEN the oldest */
 	unsigned n_written;
 	struct http1 *in, *out;
 	struct exchange *first, *last;	/* oldest and newest under way */
@@ -117,13 +120,14 @@ void exchange_end(struct wire *w, struct conn *c, uint16_t how, uint64_t ns);
 
 /* conn.c: served connections; w->now_ns, w->tid say when and by whom. */
 struct conn *conn_find(struct wire *w, uint64_t sock);
-/* A connection with this socket; an older one that still has it is closed first. NULL: over the limit
- * (counted) or out of memory (w->err). */
+/* A connection with this socket; an older one that still has it is closed first. NULL: over the
+ * limit (counted) or out of memory (w->err). */
 struct conn *conn_new(struct wire *w, uint64_t sock, uint32_t tgid);
 void conn_begin(struct wire *w, struct conn *c, uint8_t family, uint16_t local_port,
 		uint16_t peer_port, const uint8_t *peer_addr);
 void conn_is_tls(struct wire *w, struct conn *c);	/* nothing of it is read: say so */
-void conn_serve(struct wire *w, struct conn *c);	/* it is one: give it a number, say TL_CONN */
+void conn_serve(struct wire *w, struct conn *c);	/* it is one: give it a
+							 * number, say TL_CONN */
 void conn_close(struct wire *w, struct conn *c, uint64_t ns);	/* ends what is open and frees it */
 void conn_end_all(struct wire *w, struct conn *c, uint16_t how, uint64_t ns);
 void conn_free(struct wire *w, struct conn *c);	/* says nothing */

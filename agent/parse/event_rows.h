@@ -28,7 +28,8 @@
 	{ number, size, #st, st##_fields, ARRAY_SIZE(st##_fields), flags, array }
 #define PLAIN(number, st) KIND(number, st, NULL, NULL, sizeof(struct tl_##st))
 
-/* event_evidence.c: the kinds of tl_evidence.h and tl_gpu.h that recordings hold, by number from TL_THREAD on. */
+/* event_evidence.c: the kinds of tl_evidence.h and tl_gpu.h that recordings hold, by
+ * number from TL_THREAD on. */
 extern const struct event_kind event_evidence_kinds[];
 extern const size_t event_n_evidence_kinds;
 

@@ -9,7 +9,8 @@
 
 enum {
 	OUT_BYTES = 8192,
-	MAX_OUT = 8 << 20,	/* of one feed: a write of 64 KiB holds less, unless it means harm */
+	MAX_OUT = 8 << 20,	/* of one feed: a write of 64 KiB
+				 * holds less, unless it means harm */
 	GZIP_OR_ZLIB = 32 + MAX_WBITS,	/* zlib tells them apart by their first bytes */
 };
 

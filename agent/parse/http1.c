@@ -383,7 +383,8 @@ static int lose(struct http1 *h)
 	return err;
 }
 
-/* Starts anew inside a chunked body: quietly, with a head and the start of a chunk's size that are ours. */
+/* Starts anew inside a chunked body: quietly, with a head and the start of a
+ * chunk's size that are ours. */
 static void begin_chunked(struct http1 *h, const char *size)
 {
 	static const char request[] = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -397,8 +398,8 @@ static void begin_chunked(struct http1 *h, const char *size)
 	h->quiet = false;
 }
 
-/* Some old servers pad the size of a chunk with blanks (RFC 9112, 7.1.1 lets one accept that). llhttp does
- * not, and cannot be told to. */
+/* Some old servers pad the size of a chunk with blanks (RFC 9112, 7.1.1 lets one accept that).
+ * llhttp does not, and cannot be told to. */
 static bool is_at_padding(const struct http1 *h, const char *at)
 {
 	return llhttp_get_errno(&h->parser) == HPE_INVALID_CHUNK_SIZE && h->in_body && !h->in_chunk &&

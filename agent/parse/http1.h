@@ -9,8 +9,8 @@
 
 enum http1_side { HTTP1_REQUESTS, HTTP1_RESPONSES };
 
-/* What a message head says. Strings are printable ASCII with a NUL, cut to fit, "" if absent; of a field that comes
- * twice it is the first. */
+/* What a message head says. Strings are printable ASCII with a NUL, cut to fit, "" if absent; of a
+ * field that comes twice it is the first. */
 struct http1_head {
 	uint8_t method;		/* requests: enum tl_method */
 	uint16_t status;	/* responses */
@@ -65,8 +65,8 @@ bool http1_is_start(enum http1_side side, const char *buf, size_t len);
 void http1__resync(struct http1 *h);
 
 /* A response joined in mid-body: treats what comes as a chunked body, from a chunk boundary.
- * Returns true if buf looks like such a boundary (`HEX\r\n`); then feed it. That message has no begin
- * and no head, only body and end. */
+ * Returns true if buf looks like such a boundary (`HEX\r\n`); then feed it. That message has no
+ * begin and no head, only body and end. */
 bool http1__join_chunked(struct http1 *h, const char *buf, size_t len);
 
 #endif

@@ -43,8 +43,8 @@ bool json_bool(struct json *j, bool *ret);
 bool json_number(struct json *j, int scale, int64_t *ret);
 /* A string, unescaped, cut to fit size > 0; what is not printable ASCII becomes '?'. */
 bool json_string(struct json *j, char *ret, size_t size);
-/* What stands between a string's quotes, as UTF-8 and without escapes, with a NUL. false: it is no JSON, holds a NUL,
- * or does not fit. */
+/* What stands between a string's quotes, as UTF-8 and without escapes, with a NUL. false: it is no
+ * JSON, holds a NUL, or does not fit. */
 bool json_unescape(const char *p, size_t len, char *ret, size_t size);
 /* -1: no string; 0: ""; 1: more than that, also if its end is missing (then `bad` is set). */
 int json_has_text(struct json *j);

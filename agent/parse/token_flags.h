@@ -8,9 +8,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* May a chunk with these flags (TL_CHUNK_*) hold a token? Text, reasoning and tool pieces do. An empty piece of
- * text does unless it came with something that explains it; counts do not: some servers send them with
- * every chunk (vLLM's continuous_usage_stats), and a chunk of counts alone has no piece of text. */
+/* May a chunk with these flags (TL_CHUNK_*) hold a token? Text, reasoning and tool pieces do. An
+ * empty piece of text does unless it came with something that explains it; counts do not: some
+ * servers send them with every chunk (vLLM's continuous_usage_stats), and a chunk of counts
+ * alone has no piece of text. */
 static inline bool flags_may_be_token(uint32_t flags)
 {
 	if (flags & TL_CHUNK_TOKEN)

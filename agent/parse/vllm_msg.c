@@ -48,7 +48,8 @@ static struct vllm_id without_child(struct vllm_id id, int32_t *ret_child)
 	return id;
 }
 
-/* A chat has one prompt, and so no number; /v1/responses counts the turns that it takes by itself. */
+/* A chat has one prompt, and so no number; /v1/responses counts the turns
+ * that it takes by itself. */
 static struct vllm_id without_prompt(struct vllm_id id, int32_t *ret_prompt)
 {
 	size_t digits = 0;
@@ -69,8 +70,8 @@ static struct vllm_id without_prompt(struct vllm_id id, int32_t *ret_prompt)
 	return id;
 }
 
-/* Beam search asks for each token of each beam anew, by "ID-", 16 hex digits (older releases: 32) of that round, and
- * "-beam-" with the beam's number. */
+/* Beam search asks for each token of each beam anew, by "ID-", 16 hex digits (older releases: 32)
+ * of that round, and "-beam-" with the beam's number. */
 static struct vllm_id without_beam(struct vllm_id id)
 {
 	static const char word[] = "-beam-";

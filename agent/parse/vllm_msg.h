@@ -63,8 +63,8 @@ int vllm_msg_add(const void *data, size_t len, struct vllm_add *ret);
 /* ---- an engine that is ready (from 0.20 on) ---- */
 
 struct vllm_ready {		/* 0: not said */
-	uint32_t max_step_tokens, max_seqs;	/* limits of one step, after all that the command line and the
-						 * configuration made of them */
+	uint32_t max_step_tokens, max_seqs;	/* limits of one step, after all that the command
+						 * line and the configuration made of them */
 };
 /* Payload of a HELLO. -EPROTO: it says nothing of this. */
 int vllm_msg_ready(const void *data, size_t len, struct vllm_ready *ret);
@@ -165,8 +165,8 @@ struct vllm_names {
 	int32_t prompt;		/* number of the prompt in a list; -1: none */
 };
 void vllm_msg_names(struct vllm_id id, struct vllm_names *ret);
-/* Without what may be the number of a prompt: the Python front end numbers those of a completion, the Rust one, which
- * takes one each, does not. */
+/* Without what may be the number of a prompt: the Python front end numbers those of a completion,
+ * the Rust one, which takes one each, does not. */
 struct vllm_id vllm_msg_without_prompt(struct vllm_id id);
 /* Is `id` the engine's name for `external`, or for a child of it? Exact, where vllm_msg_names() may
  * take the end of an older engine's id for a suffix. */

@@ -302,8 +302,9 @@ static bool read_prefill(struct mpin *m, struct vllm_row *row)
 	return row->prefill.prompt >= 0 || row->prefill.cached >= 0;
 }
 
-/* A field behind the events, at distance d from them. First come kv_transfer_params, a map that may
- * hold anything; then, or after one more, the tokens from the cache; far behind is a count of NaNs. */
+/* A field behind the events, at distance d from them. First come kv_transfer_params, a
+ * map that may hold anything; then, or after one more, the tokens from the cache; far
+ * behind is a count of NaNs. */
 static void read_behind_events(struct mpin *m, struct vllm_row *row, uint32_t d)
 {
 	int64_t v;

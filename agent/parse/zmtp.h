@@ -63,8 +63,8 @@ void zmtp__free(struct zmtp *z);	/* NULL is fine */
  */
 int zmtp__feed(struct zmtp *z, const void *buf, size_t len, bool start);
 
-/* The same for who sees whole frames, not bytes: one of `total` bytes, whose first `len` are at hand. Not to
- * be mixed with the other. Returns 0 or -ENOMEM. */
+/* The same for who sees whole frames, not bytes: one of `total` bytes, whose first `len` are at
+ * hand. Not to be mixed with the other. Returns 0 or -ENOMEM. */
 int zmtp__frame(struct zmtp *z, bool more, uint64_t total, const void *data, size_t len);
 
 /* `len` bytes of the stream were not captured. Inside a frame they cut it: what follows the hole is

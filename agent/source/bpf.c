@@ -76,7 +76,8 @@ static bool is_needed(const struct src_bpf *s, size_t row)
 	return probes[row].required && !s->opts.blind;
 }
 
-/* Loads the programs of all system-wide rows; if that fails, of those that can be loaded one by one. */
+/* Loads the programs of all system-wide rows; if that fails, of those that
+ * can be loaded one by one. */
 static int load_net(struct src_bpf *s)
 {
 	uint64_t rows = 0;
@@ -230,8 +231,9 @@ static void bits_of_targets(const struct src_bpf *s, uint64_t *bits)
 	}
 }
 
-/* Only here are bits of processes that are gone cleared. A target that forks meanwhile adds its child
- * to the map before it sets its bit, so a second walk puts back what the clearing took away. */
+/* Only here are bits of processes that are gone cleared. A target that forks
+ * meanwhile adds its child to the map before it sets its bit, so a second walk puts
+ * back what the clearing took away. */
 static void update_bits(struct src_bpf *s)
 {
 	uint64_t bits[N_TARGET_WORDS] = { 0 };

@@ -11,15 +11,16 @@
 struct src_bpf_opts {
 	uint32_t head_bytes;	/* kept from the start of each read and write; 0: default 4096 */
 	uint32_t tail_bytes;	/* kept from its end when it is longer than that; 0: default 1024 */
-	uint32_t ring_bytes;	/* of the ring buffer, a power of two; 0: default 8 MiB. Twice that counts as our
-				 * memory, because it is mapped twice */
+	uint32_t ring_bytes;	/* of the ring buffer, a power of two; 0: default 8 MiB. Twice
+				 * that counts as our memory, because it is mapped twice */
 	uint32_t tiers;		/* enum tl_tier bits allowed; 0: all */
-	bool kernel_stats;	/* let the kernel time every run of every program (bpf_stats): exact, but
-				 * all processes of the host pay for it. For benchmarks */
-	bool blind;		/* do without system calls, if they cannot be probed: only probes in processes
-				 * show something then */
-	uint64_t refuse;	/* bit i: leave row i of the probe table out, as a kernel that refuses it would.
-				 * For tests */
+	bool kernel_stats;	/* let the kernel time every run of every
+				 * program (bpf_stats): exact, but all processes
+				 * of the host pay for it. For benchmarks */
+	bool blind;		/* do without system calls, if they cannot be probed:
+				 * only probes in processes show something then */
+	uint64_t refuse;	/* bit i: leave row i of the probe table out, as
+				 * a kernel that refuses it would. For tests */
 };
 
 struct src_bpf;
@@ -36,8 +37,9 @@ int src_bpf__add_target(struct src_bpf *s, uint32_t tgid);
 int src_bpf__add_target_mode(struct src_bpf *s, uint32_t tgid, uint32_t mode);
 bool src_bpf__is_target(struct src_bpf *s, uint32_t tgid);	/* also as the child of one */
 void src_bpf__del_target(struct src_bpf *s, uint32_t tgid);
-/* This TCP socket, by inode, carries an engine's own wire: kept whole of a TL_TARGET_WIRE, left alone of a
- * TL_TARGET_HTTP. Those on which a target greets as ZMTP does are found without being told. */
+/* This TCP socket, by inode, carries an engine's own wire: kept whole of a
+ * TL_TARGET_WIRE, left alone of a TL_TARGET_HTTP. Those on which a target greets as ZMTP
+ * does are found without being told. */
 int src_bpf__add_tcp_wire(struct src_bpf *s, uint64_t inode);
 /* Report TCP state changes of this local port (conn_open of connections not yet accepted). */
 int src_bpf__watch_port(struct src_bpf *s, uint16_t port);

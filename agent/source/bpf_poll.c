@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 enum {
-	MAX_EVENTS_PER_POLL = 65536,	/* so that a flood does not keep us from signals and timers */
+	MAX_EVENTS_PER_POLL = 65536,	/* so that a flood does not keep
+					 * us from signals and timers */
 	MAX_WAIT_MS = 100,		/* the kernel does not wake us for a few events */
 };
 

@@ -49,12 +49,14 @@ struct src_bpf {
 	uint32_t n_polled;
 };
 
-void bpf_add_cost(struct bpf_object *obj, struct src_bpf_cost *ret);	/* as the kernel counted it */
+/* As the kernel counted it. */
+void bpf_add_cost(struct bpf_object *obj, struct src_bpf_cost *ret);
 
 /* bpf_engine.c */
 /* Loads the programs for this enum tl_engine_kind (0: for all), if that is not done yet. */
 int bpf_engine_load(struct src_bpf *s, uint16_t engine);
-void bpf_engines_add_cost(const struct src_bpf *s, struct src_bpf_cost *ret);	/* as bpf_add_cost() */
+/* As bpf_add_cost(). */
+void bpf_engines_add_cost(const struct src_bpf *s, struct src_bpf_cost *ret);
 void bpf_engines_detach(struct src_bpf *s, uint32_t tgid);	/* 0: all */
 void bpf_engines_close(struct src_bpf *s);
 

@@ -6,7 +6,8 @@
 #include "tcp.skel.h"
 #include <errno.h>
 
-/* They write to the same ring and cells as those of the net family, which notes what they follow. */
+/* They write to the same ring and cells as those of the net family,
+ * which notes what they follow. */
 static int share_maps(const struct net_bpf *net, struct tcp_bpf *tcp)
 {
 	int err;
@@ -43,7 +44,8 @@ static int try_load(struct src_bpf *s, uint64_t rows)
 	return 0;
 }
 
-/* All programs; if that fails, those that can be loaded one by one. Returns the rows that were loaded. */
+/* All programs; if that fails, those that can be loaded one by one. Returns
+ * the rows that were loaded. */
 static uint64_t load(struct src_bpf *s)
 {
 	uint64_t rows = 0, good = 0;

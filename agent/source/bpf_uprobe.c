@@ -50,8 +50,8 @@ bool bpf_uprobe_has_multi(void)
 	prog = bpf_prog_load(BPF_PROG_TYPE_KPROBE, NULL, "GPL", insns, 2, &opts);
 	if (prog < 0)
 		return false;
-	/* A directory cannot be probed: -EBADF, where such links are known. Kernels that take the pid
-	 * for that of a process look at it first: -EINVAL. */
+	/* A directory cannot be probed: -EBADF, where such links are known. Kernels that take the
+	 * pid for that of a process look at it first: -EINVAL. */
 	dir = multi_link(prog, 0, "/", &begin, NULL, 1, false);
 	pid = multi_link(prog, -1, "/", &begin, NULL, 1, false);
 	close(prog);

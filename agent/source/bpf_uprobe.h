@@ -15,8 +15,9 @@ struct bpf_uprobe {
 	struct bpf_link *link;
 };
 
-/* Does the kernel have multi-uprobe links (6.6) that know processes from threads (6.10, backported)?
- * They are made and closed in a fraction of the time of perf events, and without a global lock. */
+/* Does the kernel have multi-uprobe links (6.6) that know processes from threads
+ * (6.10, backported)? They are made and closed in a fraction of the time of perf
+ * events, and without a global lock. */
 bool bpf_uprobe_has_multi(void);
 
 /* Has to be said of a program before it is loaded, and holds for all its probes. */
@@ -26,9 +27,9 @@ void bpf_uprobe_prepare(struct bpf_program *prog, bool multi);
 int bpf_uprobe_attach(struct bpf_program *prog, bool multi, pid_t pid, int fd, uint64_t offset, bool is_return,
 		      struct bpf_uprobe *ret);
 
-/* Several places of one file at once; the program gets the cookie of each (Linux 5.15). `ret` has room for n
- * probes, of which *ret_n are made: with multi-uprobe links, mostly one. Places that the kernel refuses are left
- * out. Returns how many are probed, or -errno if none is. */
+/* Several places of one file at once; the program gets the cookie of each (Linux 5.15). `ret` has
+ * room for n probes, of which *ret_n are made: with multi-uprobe links, mostly one. Places that the
+ * kernel refuses are left out. Returns how many are probed, or -errno if none is. */
 struct bpf_uprobe_place {
 	uint64_t offset, cookie;
 };
@@ -36,7 +37,8 @@ int bpf_uprobe_attach_all(struct bpf_program *prog, bool multi, pid_t pid, int f
 			  const struct bpf_uprobe_place *places, size_t n, bool is_return, struct bpf_uprobe *ret,
 			  size_t *ret_n);
 
-/* Takes all probes off. They wait for grace periods of the kernel, so they do it at the same time. */
+/* Takes all probes off. They wait for grace periods of the kernel, so
+ * they do it at the same time. */
 void bpf_uprobe_detach(struct bpf_uprobe *probes, size_t n);
 
 #endif

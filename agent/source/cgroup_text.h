@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernel writes about cgroups and their CPU quota, versions 1 and 2: text to numbers. Pure. */
+/* What the kernel writes about cgroups and their CPU quota, versions 1 and
+ * 2: text to numbers. Pure. */
 #ifndef TL_SOURCE_CGROUP_TEXT_H
 #define TL_SOURCE_CGROUP_TEXT_H
 
@@ -12,10 +13,12 @@ struct cgroup_mount {
 	char dir[128];		/* where it is mounted; "": nowhere */
 	char root[256];		/* the cgroup that is mounted there, mostly "/" */
 };
-/* Of /proc/self/mountinfo. Where both are there, version 1 has the CPU controller. -ENOENT: none. */
+/* Of /proc/self/mountinfo. Where both are there, version 1 has the CPU
+ * controller. -ENOENT: none. */
 int cgroup_parse_mounts(const char *text, struct cgroup_mount *ret);
 
-/* The cgroup of a process in that hierarchy, of /proc/PID/cgroup. -ENOENT: in none; -ENAMETOOLONG. */
+/* The cgroup of a process in that hierarchy, of /proc/PID/cgroup.
+ * -ENOENT: in none; -ENAMETOOLONG. */
 int cgroup_parse_path(const char *text, bool v1, char *ret, size_t size);
 /* The folder of a cgroup. -ENOENT: not below what is mounted; -ENAMETOOLONG. */
 int cgroup_dir(const struct cgroup_mount *m, const char *path, char *ret, size_t size);

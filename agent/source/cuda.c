@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Probes on the libcuda of processes: loads the programs, attaches them by inode, tells what they cost. */
+/* Probes on the libcuda of processes: loads the programs, attaches them by
+ * inode, tells what they cost. */
 #include "cuda.skel.h"
 #include "net.skel.h"
 #include "source/bpf_priv.h"

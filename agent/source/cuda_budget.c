@@ -48,7 +48,8 @@ static void begin_second(const struct cuda *c, struct cuda_process *p, uint64_t 
 		m[i]->seen = total(c, m[i]);
 }
 
-/* Launches of this second; of several processes, of that which has most: each has its own core to launch from. */
+/* Launches of this second; of several processes, of that which has most: each has its
+ * own core to launch from. */
 static uint64_t launched(const struct cuda *c, struct cuda_process *p)
 {
 	struct cuda_process *const *m;
@@ -90,7 +91,8 @@ void cuda_budget_begin(struct cuda *c, struct cuda_process *p, uint64_t now_ns)
 		return;
 	}
 	set_level(c, p, c->everyone->level, now_ns);
-	c->everyone->off_untold |= c->everyone->level == CUDA_LEVEL_OFF;	/* it does not know yet */
+	/* It does not know yet. */
+	c->everyone->off_untold |= c->everyone->level == CUDA_LEVEL_OFF;
 }
 
 /* dur_ns 0: from now on, nobody knows until when. */

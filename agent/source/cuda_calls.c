@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of libcuda that are probed, where their arguments are, and where in a file they begin. */
+/* The functions of libcuda that are probed, where their arguments are, and
+ * where in a file they begin. */
 #include "source/cuda_priv.h"
 
 #include "base/util.h"
@@ -14,7 +15,8 @@
 
 enum { CODE_BYTES = 64 };
 
-/* All names that a function may have: with default streams of the thread (_ptsz, _ptds) or without. */
+/* All names that a function may have: with default streams of the thread
+ * (_ptsz, _ptds) or without. */
 enum forms { PLAIN = 0, PTSZ = 1, PTDS = 2 };
 
 struct cuda_call {

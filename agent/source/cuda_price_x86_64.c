@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a probe costs on this machine: functions of this very process are probed for a moment, and called. */
+/* What a probe costs on this machine: functions of this very process are probed
+ * for a moment, and called. */
 #include "source/cuda_priv.h"
 
 #include "source/bpf_priv.h"
@@ -10,7 +11,8 @@
 /* So few calls that their discarded events find room in any ring. */
 enum { BLOCKS = 6, CALLS = 32 };
 
-/* One begins with an instruction that the kernel emulates, the other with one that it has to single-step. */
+/* One begins with an instruction that the kernel emulates, the other with one
+ * that it has to single-step. */
 __asm__(".text\n.type cuda_price_push, @function\ncuda_price_push:\n"
 	"	push %rbp\n	pop %rbp\n	ret\n.size cuda_price_push, 3\n"
 	".type cuda_price_sub, @function\ncuda_price_sub:\n"

@@ -14,7 +14,8 @@ enum {
 	MAX_ANCESTORS = 64,
 	MAX_PAST = 65536,
 };
-/* A server that starts has shown what it is by then; one that loads an engine later is looked at now and then. */
+/* A server that starts has shown what it is by then; one that loads an engine later
+ * is looked at now and then. */
 static const uint64_t old_ns = 300000000000, past_age_ns = 60000000000;
 
 /* A process that is no engine. */

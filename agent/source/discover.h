@@ -29,8 +29,8 @@ struct discovery {
 
 /* Looks at every process. 0 or -errno. */
 int discover(struct discovery *ret);
-/* The same again and again: what was no engine, and is too old to become one, is not looked into once more for
- * a minute, unless it runs another program. */
+/* The same again and again: what was no engine, and is too old to become one, is not looked into
+ * once more for a minute, unless it runs another program. */
 struct discover_past;
 struct discover_past *discover_past__new(void);	/* NULL: out of memory */
 void discover_past__free(struct discover_past *p);	/* NULL is fine */
@@ -38,7 +38,8 @@ int discover_again(struct discover_past *p, uint64_t now_ns, struct discovery *r
 /* Looks at one process and its ancestors. ret->id.engine is TL_ENGINE_UNKNOWN if it is no engine;
  * the facts are there either way, to be freed with proc_facts__free. -ESRCH: no such process. */
 int discover_one(pid_t pid, struct found *ret);
-/* The processes of one server turn out to be part of another. Moves them: what pointed into found[] is stale. */
+/* The processes of one server turn out to be part of another. Moves them: what
+ * pointed into found[] is stale. */
 void discovery__join(struct discovery *d, uint32_t part, uint32_t server);
 /* The server that a process was found to be of; 0: it is not there. */
 uint32_t discovery__server_of(const struct discovery *d, uint32_t pid);

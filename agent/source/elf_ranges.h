@@ -12,8 +12,8 @@ struct elf_range {
 	char name[38];		/* cut */
 };
 
-/* Reads them, in order, from .symtab, or from .dynsym if the file was stripped; *ret is to be freed. A file
- * that is no ELF file has none. 0 or -ENOMEM. */
+/* Reads them, in order, from .symtab, or from .dynsym if the file was stripped; *ret is to be
+ * freed. A file that is no ELF file has none. 0 or -ENOMEM. */
 int elf_ranges_read(int fd, struct elf_range **ret, size_t *ret_n);
 /* The one that holds this offset; NULL: none. */
 const struct elf_range *elf_ranges_at(const struct elf_range *r, size_t n, uint64_t offset);

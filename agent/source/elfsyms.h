@@ -16,7 +16,8 @@ struct elfsyms {
 	int fd;
 	uint16_t n_phdrs;
 	Elf64_Phdr phdrs[ELFSYMS_MAX_PHDRS];
-	uint64_t gnu_hash, hash, symtab, strtab, strsz; /* addresses of the dynamic section, 0: none */
+	uint64_t gnu_hash, hash, symtab, strtab, strsz; /* addresses of the dynamic
+							 * section, 0: none */
 	uint64_t shoff;
 	uint16_t n_sections, section_size, names_section;
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Evidence from the host: follows the threads of servers, and finishes what the kernel says of them. */
+/* Evidence from the host: follows the threads of servers, and finishes what
+ * the kernel says of them. */
 #include "source/host.h"
 
 #include "base/str.h"
@@ -90,8 +91,8 @@ int host__add(struct host *h, const struct host_process *p)
 
 /* ---- events ---- */
 
-/* Whoever let go did not have to wake this thread if it was awake just then. A thread of the process that
- * did not sleep meanwhile is the one it waited for, by all that shows. */
+/* Whoever let go did not have to wake this thread if it was awake just then. A thread of the
+ * process that did not sleep meanwhile is the one it waited for, by all that shows. */
 static void guess_holder(struct host *h, struct tl_thread_span *s)
 {
 	const struct thread *by;
@@ -110,9 +111,9 @@ static void guess_holder(struct host *h, struct tl_thread_span *s)
 }
 
 /*
- * A wait that timeouts cut into pieces, as that for Python's lock is, belongs to the thread that ends it. The
- * pieces are held back until that is known. If nothing but a moment lies between two, they are one; others
- * may have had the CPU in between.
+ * A wait that timeouts cut into pieces, as that for Python's lock is, belongs to the thread that
+ * ends it. The pieces are held back until that is known. If nothing but a moment lies between two,
+ * they are one; others may have had the CPU in between.
  */
 static int release_held(struct host *h, struct thread *t, const struct emit *out)
 {

@@ -9,8 +9,8 @@
 
 struct host;
 
-/* Loads and attaches what this kernel allows; what it does not shows in src_bpf__probes and in doctor,
- * and is no error. Its events come out of src_bpf__poll. Close it before `bpf`. -ENOMEM. */
+/* Loads and attaches what this kernel allows; what it does not shows in src_bpf__probes and in
+ * doctor, and is no error. Its events come out of src_bpf__poll. Close it before `bpf`. -ENOMEM. */
 int host__open(struct src_bpf *bpf, struct host **ret);
 void host__close(struct host *h);	/* NULL is fine */
 
@@ -32,8 +32,8 @@ void host__del(struct host *h, uint32_t tgid);
  */
 int host__take(struct host *h, const struct tl_hdr *ev, const struct emit *out);
 
-/* To be called ten times a second at least: looks for new threads and at quotas, each in its own time.
- * 0 or -errno of `out`. */
+/* To be called ten times a second at least: looks for new threads and at quotas, each in its own
+ * time. 0 or -errno of `out`. */
 int host__poll(struct host *h, uint64_t now_ns, const struct emit *out);
 /* Says what it still holds back. */
 int host__end(struct host *h, uint64_t now_ns, const struct emit *out);

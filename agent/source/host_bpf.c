@@ -66,7 +66,8 @@ static int load(struct host *h)
 	for (size_t i = 0; i < n_probes; i++)
 		rows |= (uint64_t)is_mine(i) << i;
 	err = try_load(h, rows);
-	if (err && err != -ENOMEM) {	/* asked of the verifier: to read the kernel's types takes longer */
+	if (err && err != -ENOMEM) {	/* asked of the verifier: to read the
+					 * kernel's types takes longer */
 		h->no_prev_state = true;
 		err = try_load(h, rows);
 	}

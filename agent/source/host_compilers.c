@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compilers that a followed process has started: it waits for code that is used for the first time. */
+/* Compilers that a followed process has started: it waits for code that is
+ * used for the first time. */
 #include "base/str.h"
 #include "base/util.h"
 #include "source/host_priv.h"

@@ -23,7 +23,8 @@ struct process {
 	uint32_t tgid, server;
 	uint16_t engine;
 	int16_t rank;
-	uint64_t cgroup, last_cgroup;	/* id of its own, now and at the look before; 0: not known */
+	uint64_t cgroup, last_cgroup;	/* id of its own, now and at the
+					 * look before; 0: not known */
 	uint64_t cgroups[MAX_ABOVE];	/* its own, and those above it */
 	size_t n_cgroups;
 	uint64_t scanned_ns, next_scan_ns, gap_ns;
@@ -54,7 +55,8 @@ struct thread {
 struct host {
 	struct src_bpf *bpf;
 	struct sched_bpf *sched;	/* NULL: none of its programs can be loaded */
-	bool no_prev_state;		/* before 5.18 sched_switch does not hand over that of who leaves */
+	bool no_prev_state;		/* before 5.18 sched_switch does not
+					 * hand over that of who leaves */
 	struct map *processes;		/* tgid -> struct process */
 	struct map *threads;		/* tid -> struct thread */
 	struct map *watches;		/* tid -> uint32_t: what the kernel was asked of it */
@@ -89,8 +91,8 @@ void host_stack_close(struct host *h);
 int host_stack_take(struct host *h, const struct tl_raw_stack *ev, const struct emit *out);
 
 void host_stack_forget(struct process *p);
-/* The thread of a process, other than `tid`, that did not sleep for most of a span: its id, 0: none; and for
- * how long. */
+/* The thread of a process, other than `tid`, that did not sleep for most of a span: its id,
+ * 0: none; and for how long. */
 uint32_t host_stack_busy(const struct host *h, uint32_t tgid, uint32_t tid, uint64_t since_ns, uint64_t end_ns,
 			 uint64_t *ret_ns);
 
@@ -103,9 +105,12 @@ bool host_cgroup_is_limited(const struct host *h, const struct process *p);
 int host_cgroup_poll(struct host *h, uint64_t now_ns, const struct emit *out);
 
 /* host_threads.c: who they are */
-void host_name_thread(struct thread *t, uint32_t tid, uint64_t now_ns);	/* reads its name, if that is old */
-struct thread *host_thread(struct host *h, uint32_t tgid, uint32_t tid);	/* NULL: not of ours, or no room */
-bool host_is_stopped(uint32_t tgid, uint32_t tid);	/* by a signal, a debugger or a freezer, as /proc says */
+/* Reads its name, if that is old. */
+void host_name_thread(struct thread *t, uint32_t tid, uint64_t now_ns);
+/* NULL: not of ours, or no room. */
+struct thread *host_thread(struct host *h, uint32_t tgid, uint32_t tid);
+bool host_is_stopped(uint32_t tgid, uint32_t tid);	/* by a signal, a debugger or
+							 * a freezer, as /proc says */
 int host_judge(struct host *h, uint32_t tid, struct thread *t, uint64_t wall_ns, const struct emit *out);
 int host_tell_thread(struct host *h, uint32_t tid, struct thread *t, const struct emit *out);
 int host_scan(struct host *h, uint64_t now_ns, const struct emit *out);

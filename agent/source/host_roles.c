@@ -36,8 +36,8 @@ static uint16_t role_of_main(const struct thread_facts *f)
 	return TL_ROLE_OTHER;
 }
 
-/* In a process that computes: threads that are as busy as the one that runs the steps. One that the engine
- * waits for because it has the interpreter is none of them. */
+/* In a process that computes: threads that are as busy as the one that runs the steps. One that the
+ * engine waits for because it has the interpreter is none of them. */
 static bool computes(const struct thread_facts *f)
 {
 	if (f->interprets || !f->wall_ns || f->cpu_ns < f->wall_ns / 100 * COMPUTES_PCT_OF_WALL)

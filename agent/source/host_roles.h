@@ -9,7 +9,8 @@
 
 struct thread_facts {
 	uint16_t engine;	/* enum tl_engine_kind of its process */
-	const char *process;	/* the role of its process: "api", "engine-core", "worker", "server" ... */
+	const char *process;	/* the role of its process: "api",
+				 * "engine-core", "worker", "server" ... */
 	const char *comm;
 	bool is_main;		/* of its process */
 	bool ran_step;		/* called the engine's step function */

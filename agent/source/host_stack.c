@@ -21,7 +21,8 @@ enum {
 	MAX_PYTHON_TRIES = 8,	/* to find an interpreter in a process */
 };
 static const uint64_t python_gap_ns = 40000000;	/* between two looks at the frames of one run */
-static const uint64_t sample_ns = 10000000, max_pause_ns = 50000000;	/* between samples; inside of one collection */
+/* Between samples; inside of one collection. */
+static const uint64_t sample_ns = 10000000, max_pause_ns = 50000000;
 static const uint64_t python_try_gap_ns = 300000000;
 
 struct code {
@@ -66,7 +67,8 @@ static bool ends_with_call(const uint8_t code[CALL_BYTES])
 	return false;
 }
 
-/* Of the words on a stack those that are return addresses, by all that shows. Returns their number. */
+/* Of the words on a stack those that are return addresses, by all that
+ * shows. Returns their number. */
 static size_t find_calls(struct images *m, pid_t pid, const struct tl_raw_stack *ev, uint64_t *ret)
 {
 	uint8_t code[MAX_CALLS][CALL_BYTES];
@@ -170,7 +172,8 @@ static void name_python(struct code *c, const struct pyframe *f)
 	snprintf(c->frame, sizeof(c->frame), "%.30s:%.32s", file ? file + 1 : f->file, f->function);
 }
 
-/* The innermost frame that tells something, else the innermost. n of the result is 0 if nothing is known. */
+/* The innermost frame that tells something, else the innermost. n of the result
+ * is 0 if nothing is known. */
 static struct code ask_python(struct process *p, const struct tl_raw_stack *ev, uint64_t now_ns)
 {
 	struct code c = { .code = TL_CODE_OTHER };
@@ -205,8 +208,8 @@ static struct code ask_python(struct process *p, const struct tl_raw_stack *ev, 
 	return c;
 }
 
-/* What native code does not tell. The agent comes a moment later than the sample: that counts only if the
- * thread has not slept meanwhile. */
+/* What native code does not tell. The agent comes a moment later than the sample: that counts only
+ * if the thread has not slept meanwhile. */
 static void add_python(struct host *h, struct process *p, const struct tl_raw_stack *ev, uint64_t now_ns,
 		       struct run *r, struct code *c)
 {
@@ -224,7 +227,8 @@ static void add_python(struct host *h, struct process *p, const struct tl_raw_st
 
 /* ---- runs ---- */
 
-/* What says by its nature what was wrong is told with its times: a thread that never sleeps does much else. */
+/* What says by its nature what was wrong is told with its times: a thread that
+ * never sleeps does much else. */
 static bool is_episode(const struct run *r, const struct code *c)
 {
 	return (c->code == TL_CODE_GC || c->code == TL_CODE_COMPILE || c->code == TL_CODE_GRAMMAR ||
@@ -241,8 +245,8 @@ static bool is_like(const struct code *a, const struct code *c, uint64_t ts_ns)
 	return c->code != TL_CODE_OTHER || !strcmp(a->frame, c->frame);
 }
 
-/* Where there is no room left, what only has a name makes way for what tells something: the rarest of those.
- * NULL: there is none. */
+/* Where there is no room left, what only has a name makes way for what tells something: the rarest
+ * of those. NULL: there is none. */
 static struct code *room_for(struct run *r, const struct code *c)
 {
 	struct code *rarest = NULL;
@@ -317,7 +321,8 @@ static int tell(struct host *h, const struct tl_raw_stack *end, const struct emi
 			.of_samples = r.n - n_alone,
 		};
 
-		if (is_episode(&r, &r.codes[i])) {	/* up to a period longer than between its samples */
+		if (is_episode(&r, &r.codes[i])) {	/* up to a period longer than
+							 * between its samples */
 			ev.since_ns = r.codes[i].first_ns - sample_ns;
 			ev.hdr.ts_ns = r.codes[i].last_ns;
 			ev.of_samples = ev.n_samples;

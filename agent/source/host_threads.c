@@ -14,7 +14,8 @@
 
 enum { MAX_TASKS = 4096 };		/* of one process, looked at */
 static const uint64_t first_gap_ns = 1000000000, max_gap_ns = 16000000000, name_age_ns = 500000000;
-enum { OFTEN = 8 };		/* so often a name is read each time: threads are named once they run */
+enum { OFTEN = 8 };		/* so often a name is read each time:
+				 * threads are named once they run */
 
 /* A small file of a thread; false: it is gone. */
 static bool read_task_file(uint32_t tgid, uint32_t tid, const char *name, char *buf, size_t size)

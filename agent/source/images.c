@@ -38,7 +38,8 @@ struct images {
 	VEC(struct image) v;		/* by address */
 	uint64_t read_ns, age_ns;	/* when, and how long nothing new is looked for */
 	uint64_t sum;			/* tells those that were read from others */
-	uint64_t calls[N_CALLS];	/* twice the address, plus 1 if a call is before it; 0: none */
+	uint64_t calls[N_CALLS];	/* twice the address, plus 1 if a
+					 * call is before it; 0: none */
 };
 
 struct image_files *image_files__new(void)
@@ -127,8 +128,8 @@ static int by_start(const void *a, const void *b)
 	return x->map.start < y->map.start ? -1 : x->map.start > y->map.start;
 }
 
-/* Code that is in no file is asked for again and again, and an engine has thousands of maps: less and less
- * often while they stay as they are. */
+/* Code that is in no file is asked for again and again, and an engine has thousands of maps: less
+ * and less often while they stay as they are. */
 static void read_maps(struct images *m, uint64_t now_ns)
 {
 	uint64_t sum = 0;
@@ -137,7 +138,8 @@ static void read_maps(struct images *m, uint64_t now_ns)
 		return;
 	m->read_ns = now_ns;
 	m->v.n = 0;
-	proc_each_exec_map(m->pid, add_map, m);		/* what could be read is better than nothing */
+	proc_each_exec_map(m->pid, add_map, m);		/* what could be read is
+							 * better than nothing */
 	if (m->v.n)
 		qsort(m->v.v, m->v.n, sizeof(*m->v.v), by_start);
 	for (size_t i = 0; i < m->v.n; i++)

@@ -10,8 +10,8 @@ static const uint8_t arg_regs[] = { DI, SI, DX, CX, R8, R9 };
 
 /*
  * An instruction. `emulated`: uprobes of every kernel since 5.15 run it without single-stepping
- * (arch/x86/kernel/uprobes.c: branch_xol_ops and push_xol_ops). Otherwise, if `skippable`, it goes on
- * with the next one and changes no memory; `writes` has bit n if it changes register n.
+ * (arch/x86/kernel/uprobes.c: branch_xol_ops and push_xol_ops). Otherwise, if `skippable`, it goes
+ * on with the next one and changes no memory; `writes` has bit n if it changes register n.
  */
 struct insn {
 	uint8_t len;		/* 0: not known to us */
@@ -61,7 +61,8 @@ static struct insn skip(size_t have, size_t len, uint32_t writes, const char *na
 	return have < len ? (struct insn){ 0 } : (struct insn){ len, false, true, writes, name };
 }
 
-/* 0f xx: near jcc, movzx, movsx, long nop. `p` is behind the 0f, `at` bytes into the instruction. */
+/* 0f xx: near jcc, movzx, movsx, long nop. `p` is behind the 0f, `at`
+ * bytes into the instruction. */
 static struct insn decode_0f(const uint8_t *p, size_t len, size_t at, uint8_t rex)
 {
 	struct modrm m;
@@ -78,8 +79,9 @@ static struct insn decode_0f(const uint8_t *p, size_t len, size_t at, uint8_t re
 		return skip(len + at, at + 1 + m.len, 0, "nop");
 	switch (p[0]) {
 	case 0xb6: case 0xb7: case 0xbe: case 0xbf:
-		/* Widening a register in place leaves what a caller passed in it. Without a REX prefix,
-		 * byte registers 4 to 7 are ah to bh: there "in place" is another register. */
+		/* Widening a register in place leaves what a caller passed in it.
+		 * Without a REX prefix, byte registers 4 to 7 are ah to bh: there
+		 * "in place" is another register. */
 		writes = 1u << m.reg;
 		if (m.mod == 3 && m.reg == m.rm && (rex || m.rm < 4 || p[0] & 1))
 			writes = 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loads NVML, lets a thread ask it twice a second, and gives up on it when it does not answer in time. */
+/* Loads NVML, lets a thread ask it twice a second, and gives up on it when it
+ * does not answer in time. */
 #include "source/nvml.h"
 
 #include <dlfcn.h>

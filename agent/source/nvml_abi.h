@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part of NVML's interface that is used, as it has been since driver 418: nothing of NVIDIA's is needed to build. */
+/* The part of NVML's interface that is used, as it has been since driver 418: nothing of
+ * NVIDIA's is needed to build. */
 #ifndef TL_SOURCE_NVML_ABI_H
 #define TL_SOURCE_NVML_ABI_H
 
@@ -28,7 +29,8 @@ struct nvml_pci_info {		/* nvmlPciInfo_t, of nvmlDeviceGetPciInfo_v3 */
 struct nvml_memory_info {	/* nvmlMemory_t */
 	uint64_t total, free, used;
 };
-struct nvml_process_info {	/* nvmlProcessInfo_v2_t: _v2 and _v3 of the call; without a suffix it is ... */
+struct nvml_process_info {	/* nvmlProcessInfo_v2_t: _v2 and _v3 of
+				 * the call; without a suffix it is ... */
 	uint32_t pid;
 	uint64_t bytes;
 	uint32_t gpu_instance, compute_instance;

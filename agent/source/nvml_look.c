@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What NVML is asked: once, which devices there are; twice a second, how they do. On its own thread. */
+/* What NVML is asked: once, which devices there are; twice a second, how
+ * they do. On its own thread. */
 #include <stdio.h>
 #include <string.h>
 
@@ -116,14 +117,15 @@ static int list_processes(struct nvml *n, void *handle, struct nvml_look *ret)
 		uint64_t bytes = n->old_processes ? infos.v1[i].bytes : infos.v2[i].bytes;
 
 		if (p)
-			p->bytes = bytes == UINT64_MAX ? 0 : bytes;	/* NVML_VALUE_NOT_AVAILABLE */
+			/* NVML_VALUE_NOT_AVAILABLE */
+			p->bytes = bytes == UINT64_MAX ? 0 : bytes;
 	}
 	return err;
 }
 
 /*
- * A sample is of one process and the driver's own interval. The first call gets those of seconds ago, so that they only
- * tell from when on samples are new.
+ * A sample is of one process and the driver's own interval. The first call gets those of seconds
+ * ago, so that they only tell from when on samples are new.
  */
 static void measure_use(struct nvml *n, uint32_t device, struct nvml_look *ret)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Seams inside of the reader of NVML: its life and watchdog (nvml.c), and what is asked (nvml_look.c). */
+/* Seams inside of the reader of NVML: its life and watchdog (nvml.c), and
+ * what is asked (nvml_look.c). */
 #ifndef TL_SOURCE_NVML_PRIV_H
 #define TL_SOURCE_NVML_PRIV_H
 
@@ -23,7 +24,8 @@ struct nvml {
 	pthread_cond_t turn;
 	enum nvml_state state;
 	char why[160];
-	bool leave, ended, abandoned;	/* the thread shall end, has ended; nobody waits for it any more */
+	bool leave, ended, abandoned;	/* the thread shall end, has ended;
+					 * nobody waits for it any more */
 	uint64_t watched;
 	bool list_all;
 	uint64_t fresh;		/* looks that were not taken yet */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers devices as CUDA does: by bus, by CUDA_VISIBLE_DEVICES, by what a container lets a process open. */
+/* Numbers devices as CUDA does: by bus, by CUDA_VISIBLE_DEVICES, by what a
+ * container lets a process open. */
 #include "source/nvml_view.h"
 
 #include <errno.h>
@@ -176,7 +177,8 @@ static const char *value_of(const char *text, const char *name)
 	return NULL;
 }
 
-/* The devices that have a file where it looks for them: containers get some of them only. None at all tells nothing. */
+/* The devices that have a file where it looks for them: containers get some of them only.
+ * None at all tells nothing. */
 static uint64_t reachable_by(pid_t pid, const struct nvml_device *devices, uint32_t n)
 {
 	uint64_t bits = 0, all = n < 64 ? (1ull << n) - 1 : UINT64_MAX;

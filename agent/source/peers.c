@@ -238,7 +238,8 @@ static int read_listeners(struct look *l, pid_t pid, const char *name)
 	return err;
 }
 
-/* Every client that connects anew is looked at: the tables in /proc are for other network namespaces. */
+/* Every client that connects anew is looked at: the tables in /proc are for
+ * other network namespaces. */
 static int find_listeners(struct look *l, pid_t pid)
 {
 	struct listening *found = NULL;

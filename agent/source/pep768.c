@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Has the Python of a target load the library: asks, waits for the script to come, hands it what it needs. */
+/* Has the Python of a target load the library: asks, waits for the script to
+ * come, hands it what it needs. */
 #include "source/pep768.h"
 
 #include <errno.h>
@@ -75,7 +76,8 @@ static int await(struct visit *v, const struct pep768_python *p, struct pep768_h
 	if (fd != -EAGAIN)
 		return fd;
 	was_waiting = pep768_python__take_back(p);
-	/* It may have been taken in that moment, and then the script must still be there; and it comes to us. */
+	/* It may have been taken in that moment, and then the script must still be
+	 * there; and it comes to us. */
 	fd = await_for(v, h, GRACE_MS);
 	if (fd != -EAGAIN)
 		return fd;

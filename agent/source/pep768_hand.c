@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The script that a Python runs for us, and the socket by which it gets the library and the ring. */
+/* The script that a Python runs for us, and the socket by which it gets
+ * the library and the ring. */
 #include "source/pep768_priv.h"
 
 #include <dirent.h>
@@ -24,8 +25,9 @@
 #define SOCKET_NAME "socket"
 #define SCRIPT_NAME "script"
 
-/* Only modules that are compiled in or are libraries: others could leave byte code on a disk. Whatever goes wrong is
- * not told to anybody but us: the process has its own output. Of a socket whose listener has gone, nothing is heard. */
+/* Only modules that are compiled in or are libraries: others could leave byte code on a disk.
+ * Whatever goes wrong is not told to anybody but us: the process has its own output. Of a socket
+ * whose listener has gone, nothing is heard. */
 static const char script[] =
 	"def enter(folder):\n"
 	" import posix, time, _socket as s\n"
@@ -114,7 +116,8 @@ static void remove_folder(int shm, int folder, const char *name)
 	unlinkat(shm, name, AT_REMOVEDIR);
 }
 
-/* What those left behind who were killed: their locks are gone. One that is not sticky yet is being made. */
+/* What those left behind who were killed: their locks are gone. One that is not
+ * sticky yet is being made. */
 static void sweep(int shm)
 {
 	static const char begin[] = ".tokenlag-";
@@ -182,7 +185,8 @@ static int fill(struct pep768_hand *h)
 	snprintf(h->script, sizeof(h->script), "/dev/shm/%s/" SCRIPT_NAME, h->name);
 	if (mkdirat(h->shm, h->name, 0700))
 		return -errno;
-	/* It is the target's only when all is in there: until then nobody else can have put a link into it. */
+	/* It is the target's only when all is in there: until then nobody else can
+	 * have put a link into it. */
 	h->folder = openat(h->shm, h->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (h->folder < 0)
 		return -errno;

@@ -13,14 +13,15 @@ enum {
 
 /* Offsets, in bytes; all lie within the struct they belong to. */
 struct pep768_layout {
-	uint32_t finalizing, interpreters_head;			/* of the runtime, which is the section */
+	/* Of the runtime, which is the section. */
+	uint32_t finalizing, interpreters_head;
 	uint32_t id, next, threads_main, may_debug;		/* of an interpreter */
 	uint32_t interp, native_id, eval_breaker, pending, path;	/* of a thread */
 	uint32_t path_bytes;
 };
 
-/* -ENOENT: it is no Python that knows of scripts; -ENOTSUP: it is one that we do not give any, and `why` says which;
- * -EPROTO: what it says of itself cannot be true. `why` continues a sentence. */
+/* -ENOENT: it is no Python that knows of scripts; -ENOTSUP: it is one that we do not give any, and
+ * `why` says which; -EPROTO: what it says of itself cannot be true. `why` continues a sentence. */
 int pep768_layout__parse(const void *table, size_t len, uint64_t section_bytes, struct pep768_layout *ret, char why[96]);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Seams of the way in by PEP 768: the interpreter that is asked, and the folder by which the script finds us. */
+/* Seams of the way in by PEP 768: the interpreter that is asked, and the folder by
+ * which the script finds us. */
 #ifndef TL_SOURCE_PEP768_PRIV_H
 #define TL_SOURCE_PEP768_PRIV_H
 
@@ -30,12 +31,14 @@ void pep768_python__forget_path(const struct pep768_python *p);
 struct pep768_hand {		/* what we hold out to the script: a folder with it and a socket */
 	pid_t pid;
 	int shm, folder, listener;
-	char name[32 + 12], script[32 + 32];	/* of the folder in /dev/shm; of the script, as the target sees it */
+	char name[32 + 12], script[32 + 32];	/* of the folder in /dev/shm; of the
+						 * script, as the target sees it */
 };
 int pep768_hand__check(pid_t pid, char why[96]);	/* could one be made? */
 int pep768_hand__open(pid_t pid, struct pep768_hand *ret, char why[96]);
 void pep768_hand__close(struct pep768_hand *h);	/* a script that comes behind this does nothing */
-/* A connection to the script, -EAGAIN if it does not come within that time. What lies in the folder is gone then. */
+/* A connection to the script, -EAGAIN if it does not come within that time. What lies in
+ * the folder is gone then. */
 int pep768_hand__await(struct pep768_hand *h, int timeout_ms);
 /* start: tokenlag_start in the target, or 0: `library` is loaded first. */
 int pep768_hand__give(int connection, uint64_t start, int ring, int library);

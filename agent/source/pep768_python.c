@@ -14,12 +14,13 @@
 enum { MAX_INTERPRETERS = 64, PAGE = 4096 };
 
 /*
- * Bits of the lowest byte of a thread's eval_breaker. One asks for what we want. Others may be set by threads of the target
- * between our reading the byte and our writing it, and would be lost: to set them ourselves has each of these looked into,
- * and nothing found. Not so the one by which another thread asks for the GIL: a thread that finds it set waits until
- * another one has had the GIL, for ever if there is none. It must not be written, not even as it was read: it may have
- * been answered since. Who asked, asks again after 5 ms; and a request for the garbage collector that is lost is made
- * again at the next object.
+ * Bits of the lowest byte of a thread's eval_breaker. One asks for what we want. Others may be set
+ * by threads of the target between our reading the byte and our writing it, and would be lost: to
+ * set them ourselves has each of these looked into, and nothing found. Not so the one by which
+ * another thread asks for the GIL: a thread that finds it set waits until another one has had the
+ * GIL, for ever if there is none. It must not be written, not even as it was read: it may have been
+ * answered since. Who asked, asks again after 5 ms; and a request for the garbage collector that is
+ * lost is made again at the next object.
  */
 enum { BREAK_GIL = 1 << 0, BREAK_SIGNALS = 1 << 1, BREAK_CALLS = 1 << 2, BREAK_EXCEPTION = 1 << 3, BREAK_STOP = 1 << 5 };
 
@@ -121,7 +122,8 @@ static int find_thread(struct search *s)
 		snprintf(s->why, 96, "its main thread is not at work for its Python");
 		return -EAGAIN;
 	}
-	/* What has these two in their places is the thread of that number: all the rest is where it should be, too. */
+	/* What has these two in their places is the thread of that number: all the rest is
+	 * where it should be, too. */
 	err = err ? err : read_mem(p, p->thread + p->l.interp, &its_interp, sizeof(its_interp));
 	err = err ? err : read_mem(p, p->thread + p->l.native_id, &native_id, sizeof(native_id));
 	err = err ? err : read_mem(p, interp + p->l.may_debug, &may_debug, sizeof(may_debug));

@@ -15,7 +15,8 @@ void proc_facts__free(struct proc_facts *f);
 /* Only pid, ppid, start_ns, comm and kernel_thread: one small file. Nothing is to be freed. */
 int proc_glance(pid_t pid, struct proc_facts *ret);
 
-/* Does it run a 32-bit program? Then system calls have other numbers, and its memory other layouts. */
+/* Does it run a 32-bit program? Then system calls have other numbers, and
+ * its memory other layouts. */
 bool proc_is_32bit(pid_t pid);
 
 /* The process that a thread belongs to, 0: there is no such thread. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matches the two ends of local TCP connections: one line of /proc/PID/net/tcp is the other reversed. */
+/* Matches the two ends of local TCP connections: one line of
+ * /proc/PID/net/tcp is the other reversed. */
 #include "source/proc_tcp.h"
 
 #include "base/vec.h"

@@ -12,9 +12,9 @@ struct tcp_between {
 };
 
 /*
- * Established connections with one end in a process of `a` and the other in one of `b`, as the network
- * namespaces of `a` have them. Processes that are gone or not readable have none. *ret is to be freed.
- * Returns how many, or -ENOMEM.
+ * Established connections with one end in a process of `a` and the other in one of `b`, as the
+ * network namespaces of `a` have them. Processes that are gone or not readable have none. *ret is
+ * to be freed. Returns how many, or -ENOMEM.
  */
 int proc_tcp_between(const uint32_t *a, size_t n_a, const uint32_t *b, size_t n_b,
 		     struct tcp_between **ret);

@@ -16,13 +16,15 @@
 
 enum { MAX_THREADS = 1024, MAX_WALK = 64, MAX_TEXT = 256,
        N_KNOWN = 256,		/* codes whose names are kept */
-       MAX_SPAN = 256 };	/* bytes from one field of a struct to another that are read at once */
+       MAX_SPAN = 256 };	/* bytes from one field of a struct to
+				 * another that are read at once */
 
 /* Offsets of fields in structs of the interpreter. */
 struct layout {
 	uint16_t interp_head;			/* _PyRuntimeState */
 	uint16_t threads_head, gc_collecting;	/* PyInterpreterState */
-	uint16_t next, native_id, frame;	/* PyThreadState; before 3.13 `frame` is a _PyCFrame ... */
+	uint16_t next, native_id, frame;	/* PyThreadState; before 3.13
+						 * `frame` is a _PyCFrame ... */
 	uint16_t cframe_current;		/* ... that has the frame here */
 	uint16_t code, previous;		/* _PyInterpreterFrame */
 	uint16_t filename, qualname;		/* PyCodeObject */
@@ -39,7 +41,8 @@ enum {
 	W_QUALNAME = 37, W_LENGTH = 69, W_TEXT = 70, W_COLLECTING = 72, N_WORDS = 73,
 };
 
-/* What a PyCodeObject is called: each read is a system call, and the frames of a thread hardly change. */
+/* What a PyCodeObject is called: each read is a system call, and the frames
+ * of a thread hardly change. */
 struct known {
 	uint64_t code, filename, qualname;	/* addresses; code 0: none */
 	struct pyframe frame;

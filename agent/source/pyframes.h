@@ -19,9 +19,9 @@ struct pyframe {
 	char file[96];		/* the end of its path, if it is longer */
 	char function[64];	/* with its class, as Python qualifies it */
 };
-/* Reads up to `max` frames of a thread, innermost first, and whether the garbage collector is at work. The
- * process runs on meanwhile: what is read may be damaged, and then it is left out. Returns their number, or
- * -ENOENT: not a thread of Python's; -errno. */
+/* Reads up to `max` frames of a thread, innermost first, and whether the garbage collector is at
+ * work. The process runs on meanwhile: what is read may be damaged, and then it is left out.
+ * Returns their number, or -ENOENT: not a thread of Python's; -errno. */
 int pyframes__read(struct pyframes *p, pid_t tid, struct pyframe *ret, size_t max, bool *ret_gc);
 
 #endif

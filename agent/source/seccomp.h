@@ -10,7 +10,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A system call that the way in or the library makes, with those of its arguments that are always the same. */
+/* A system call that the way in or the library makes, with those of its arguments
+ * that are always the same. */
 struct seccomp_call {
 	const char *name;
 	int nr;
@@ -22,13 +23,14 @@ extern const struct seccomp_call seccomp_calls[];
 extern const size_t n_seccomp_calls;
 extern const uint32_t seccomp_arch;	/* AUDIT_ARCH_* */
 
-/* Runs a filter: 0 and what it says (SECCOMP_RET_*), or -EINVAL: it is none, or asks what we do not know. */
+/* Runs a filter: 0 and what it says (SECCOMP_RET_*), or -EINVAL: it is none, or
+ * asks what we do not know. */
 int seccomp_run(const struct sock_filter *filter, size_t n, const struct seccomp_call *call, uint32_t *ret);
 /* The first of our calls that the filter does not let through, NULL: none. */
 const char *seccomp_forbids(const struct sock_filter *filter, size_t n);
 
-/* All filters of a thread that is stopped by us. 0; -EPERM: *ret_call is not allowed; or -errno: they cannot be read
- * (-EACCES: without CAP_SYS_ADMIN, -EINVAL: this kernel does not give them). */
+/* All filters of a thread that is stopped by us. 0; -EPERM: *ret_call is not allowed; or -errno:
+ * they cannot be read (-EACCES: without CAP_SYS_ADMIN, -EINVAL: this kernel does not give them). */
 int seccomp_check(pid_t tid, const char **ret_call);
 
 #endif

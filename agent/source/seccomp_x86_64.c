@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The system calls of the way in and of the library on x86-64, those of older and newer glibc included. */
+/* The system calls of the way in and of the library on x86-64, those of older
+ * and newer glibc included. */
 #include "source/seccomp.h"
 
 #include <fcntl.h>
@@ -47,7 +48,8 @@ const struct seccomp_call seccomp_calls[] = {
 	{ "rseq", SYS_rseq, 0, { 0 }, true },
 	{ "prctl", SYS_prctl, KNOWN(0), { PR_SET_NAME }, true },
 	{ "sched_getaffinity", SYS_sched_getaffinity, 0, { 0 }, true },
-	{ "rt_sigaction", SYS_rt_sigaction, 0, { 0 }, true },	/* of the first thread of a process */
+	/* Of the first thread of a process. */
+	{ "rt_sigaction", SYS_rt_sigaction, 0, { 0 }, true },
 	{ "rt_sigprocmask", SYS_rt_sigprocmask, 0, { 0 }, false },
 	{ "futex", SYS_futex, 0, { 0 }, false },
 	{ "clock_nanosleep", SYS_clock_nanosleep, 0, { 0 }, false },

@@ -31,8 +31,8 @@ struct sites {
 int sites__find(pid_t pid, uint16_t engine, struct sites *ret);
 void sites__free(struct sites *s);	/* also of a zeroed struct */
 
-/* Writes what to tell of a row: where it goes and what a hit costs, or why nowhere. Returns how many
- * sites the row has. */
+/* Writes what to tell of a row: where it goes and what a hit costs, or why nowhere. Returns
+ * how many sites the row has. */
 size_t sites__describe(const struct sites *s, size_t row, char *buf, size_t size);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asks the kernel for listening sockets by NETLINK_SOCK_DIAG: some us, where the table in /proc takes ms,
- * whose pages are filled from the hash of all connections. */
+/* Asks the kernel for listening sockets by NETLINK_SOCK_DIAG: some us, where the table in /proc
+ * takes ms, whose pages are filled from the hash of all connections. */
 #include "source/sock_diag.h"
 
 #include "base/vec.h"

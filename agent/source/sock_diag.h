@@ -10,8 +10,8 @@
 /* Is a process in our network namespace? Of others nothing can be asked. */
 bool sock_diag_reaches(uint32_t pid);
 
-/* The TCP sockets that listen in our network namespace. *ret is to be freed. Returns how many, or -errno:
- * this kernel does not answer. */
+/* The TCP sockets that listen in our network namespace. *ret is to be freed. Returns how many, or
+ * -errno: this kernel does not answer. */
 struct listening {
 	uint64_t inode;
 	uint16_t port;
