@@ -127,7 +127,8 @@ static void say_x_request_id(struct wire *w, struct conn *c, const struct exchan
 }
 
 /* What is known of a request whose head was read. */
-static void say_facts(struct wire *w, struct conn *c, struct exchange *x, uint32_t flags, uint64_t ns)
+static void say_facts(struct wire *w, struct conn *c, struct exchange *x, uint32_t flags,
+		      uint64_t ns)
 {
 	struct tl_req_facts ev = {
 		.hdr = HDR(tl_req_facts, TL_REQ_FACTS, flags, c, w->tid, ns),
@@ -233,7 +234,8 @@ static void gather(struct wire *w, struct exchange *x, const struct llm_chunk *c
 		x->last->finish = ch->finish;
 	if (!ch->id[0])
 		return;
-	if (!x->last->id[0] && w->opts.on_id && json_unescape(ch->id_text, ch->id_len, id, sizeof(id)))
+	if (!x->last->id[0] && w->opts.on_id &&
+	    json_unescape(ch->id_text, ch->id_len, id, sizeof(id)))
 		w->opts.on_id(w->opts.ctx, w->c->tgid, x->req, id, true);
 	memcpy(x->last->id, ch->id, sizeof(ch->id));
 }

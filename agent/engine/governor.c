@@ -341,8 +341,8 @@ static bool check_window(struct governor *g, const struct governor_look *l,
 		return ret->changed;
 	}
 	if (g->level == TL_GPU_KERNELS && !is_free(g) && g->window.own_ns > most_ns(g, length))
-		return too_dear(g, l, ret, cost_ppm(g, g->window.own_ns, length, l->now_ns), g->window.begin_ns,
-				l->now_ns);
+		return too_dear(g, l, ret, cost_ppm(g, g->window.own_ns, length, l->now_ns),
+				g->window.begin_ns, l->now_ns);
 	return false;
 }
 
@@ -506,7 +506,8 @@ void governor__look(struct governor *g, const struct governor_look *l, struct go
 
 void governor__end(struct governor *g, uint64_t now_ns, struct governor_order *ret)
 {
-	uint64_t since_ns = g->window.begin_ns, until_ns = g->phase == OPEN ? now_ns : since_ns + g->last_ns;
+	uint64_t since_ns = g->window.begin_ns;
+	uint64_t until_ns = g->phase == OPEN ? now_ns : since_ns + g->last_ns;
 	uint32_t ppm;
 
 	*ret = (struct governor_order){ .level = g->level, .from = g->level };

@@ -94,7 +94,8 @@ void governor__init(struct governor *g, const struct governor_opts *opts, uint64
 /* A client got two pieces of one answer, one after the other, at these times. */
 void governor__gap(struct governor *g, uint64_t from_ns, uint64_t to_ns);
 /* To be called ten times a second. */
-void governor__look(struct governor *g, const struct governor_look *look, struct governor_order *ret);
+void governor__look(struct governor *g, const struct governor_look *look,
+		    struct governor_order *ret);
 
 /* No more looks: what is known by now of the last window, in *ret (`tainted`). */
 void governor__end(struct governor *g, uint64_t now_ns, struct governor_order *ret);

@@ -354,7 +354,8 @@ struct hops *hops__new(const struct emit *out)
 	h->upstreams = map__new(sizeof(uint32_t), MAX_UPSTREAMS);
 	h->passed = map__new(sizeof(struct passed), MAX_EXCHANGES);
 	h->held = map__new(sizeof(uint32_t), MAX_EXCHANGES);
-	if (!h->wire || !h->proxies || !h->upstreams || !h->passed || !h->held || hops_join_init(h)) {
+	if (!h->wire || !h->proxies || !h->upstreams || !h->passed || !h->held ||
+	    hops_join_init(h)) {
 		hops__free(h);
 		return NULL;
 	}

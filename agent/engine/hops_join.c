@@ -100,7 +100,8 @@ static void guess(struct hops *h, uint32_t req, uint32_t conn, uint64_t body_byt
 	const uint32_t *owner = port ? map__get(h->upstreams, *port) : NULL;
 	struct passed *best = NULL;
 
-	for (struct passed *x = owner ? map__oldest(h->passed, NULL) : NULL; x; x = map__newer(h->passed, x, NULL)) {
+	for (struct passed *x = owner ? map__oldest(h->passed, NULL) : NULL; x;
+	     x = map__newer(h->passed, x, NULL)) {
 		if (x->tgid != *owner || x->req || x->maybe)
 			continue;
 		if (!best || (best->body_bytes != body_bytes && x->body_bytes == body_bytes))

@@ -143,7 +143,8 @@ static int on_proc(struct pipeline *p, const struct tl_raw_proc *e)
  * their ZMQ sockets tells all. */
 static int on_net(struct pipeline *p, const struct tl_raw_net *e)
 {
-	return vllm__wants(p->vllm, e->hdr.tgid) ? vllm__feed(p->vllm, &e->hdr) : wire__feed(p->wire, &e->hdr);
+	return vllm__wants(p->vllm, e->hdr.tgid) ? vllm__feed(p->vllm, &e->hdr)
+						 : wire__feed(p->wire, &e->hdr);
 }
 
 static int on_engine(struct pipeline *p, const struct tl_engine *e)
@@ -168,7 +169,8 @@ static bool is_of_proxy(const struct pipeline *p, const struct tl_hdr *ev)
 	case TL_RAW_TCP:
 		return hops__has(p->hops, ev->tgid);
 	case TL_RAW_PROC:
-		return hops__has(p->hops, ev->tgid) || (proc->what == TL_PROC_FORK && hops__has(p->hops, proc->parent));
+		return hops__has(p->hops, ev->tgid) ||
+		       (proc->what == TL_PROC_FORK && hops__has(p->hops, proc->parent));
 	}
 	return false;
 }

@@ -80,7 +80,8 @@ static void drop_held(struct waiting *w, size_t n)
 }
 
 /* The oldest n of its writes left at ns. */
-static int tell_held(struct sends *s, struct waiting *w, size_t n, uint64_t ns, uint64_t ack_ns, uint32_t flags)
+static int tell_held(struct sends *s, struct waiting *w, size_t n, uint64_t ns, uint64_t ack_ns,
+		     uint32_t flags)
 {
 	const struct held *first = &w->held[0], *last = &w->held[n - 1];
 	struct tl_send_held ev = {
@@ -106,7 +107,8 @@ static int left(struct sends *s, struct waiting *w, const struct tl_raw_tcp *e)
 	while (!err) {
 		size_t n = 0;
 
-		while (n < w->n_held && (int32_t)(w->held[n].end - e->seq) <= 0 && w->held[n].req == w->held[0].req)
+		while (n < w->n_held && (int32_t)(w->held[n].end - e->seq) <= 0 &&
+		       w->held[n].req == w->held[0].req)
 			n++;
 		if (!n)
 			return 0;
@@ -115,19 +117,21 @@ static int left(struct sends *s, struct waiting *w, const struct tl_raw_tcp *e)
 	return err;
 }
 
-static int tell_blocked(struct sends *s, struct waiting *w, uint64_t room_ns, uint64_t drained_ns, uint32_t flags)
+static int tell_blocked(struct sends *s, struct waiting *w, uint64_t room_ns, uint64_t drained_ns,
+			uint32_t flags)
 {
 	struct tl_send_blocked ev = {
 		.hdr = { sizeof(ev), TL_SEND_BLOCKED, flags, w->tgid, 0, room_ns },
-		.since_ns = w->full_ns, .drained_ns = drained_ns, .conn = w->conn, .req = w->full_req,
-		.kernel_bytes = w->max_bytes,
+		.since_ns = w->full_ns, .drained_ns = drained_ns, .conn = w->conn,
+		.req = w->full_req, .kernel_bytes = w->max_bytes,
 	};
 
 	w->full_ns = 0;
 	return emit(&s->out, &ev.hdr);
 }
 
-static int tell_again(struct sends *s, struct waiting *w, const struct tl_raw_tcp *e, const struct sender *who)
+static int tell_again(struct sends *s, struct waiting *w, const struct tl_raw_tcp *e,
+		      const struct sender *who)
 {
 	bool known = w->again_ns && w->again_seq == e->seq;
 	struct tl_send_held ev = {
@@ -159,7 +163,8 @@ static int tell_rest(struct sends *s, struct waiting *w, uint64_t now_ns)
 			err = tell_held(s, w, n, now_ns, 0, TL_F_TRUNC);
 	}
 	if (w->full_ns && !err)
-		err = tell_blocked(s, w, w->room_ns ? w->room_ns : now_ns, 0, w->room_ns ? 0 : TL_F_TRUNC);
+		err = tell_blocked(s, w, w->room_ns ? w->room_ns : now_ns, 0,
+				   w->room_ns ? 0 : TL_F_TRUNC);
 	return err;
 }
 
@@ -179,7 +184,8 @@ int sends__forget(struct sends *s, uint64_t sock, uint64_t now_ns)
 	return err;
 }
 
-static struct waiting *waiting_of(struct sends *s, const struct tl_raw_tcp *e, const struct sender *who)
+static struct waiting *waiting_of(struct sends *s, const struct tl_raw_tcp *e,
+				  const struct sender *who)
 {
 	struct waiting **p = map__get(s->socks, e->sock), *w;
 	uint64_t oldest;
@@ -264,7 +270,8 @@ int sends__feed(struct sends *s, const struct tl_raw_tcp *e, const struct sender
 		break;
 	case TL_TCP_DRAINED:
 		if (w->full_ns)
-			err = tell_blocked(s, w, w->room_ns ? w->room_ns : e->hdr.ts_ns, e->hdr.ts_ns, 0);
+			err = tell_blocked(s, w, w->room_ns ? w->room_ns : e->hdr.ts_ns,
+					   e->hdr.ts_ns, 0);
 		break;
 	case TL_TCP_AGAIN:
 		err = tell_again(s, w, e, who);

@@ -162,7 +162,8 @@ static void reclaim(struct vllm *v)
 	for (uint32_t i = 0; i < v->n_seqs; i++) {
 		struct vseq *q = &v->seqs[i];
 
-		if (q->used && q->state == VSEQ_DONE && (q->linked || v->now_ns - q->ended_ns > keep_ended_ns))
+		if (q->used && q->state == VSEQ_DONE &&
+		    (q->linked || v->now_ns - q->ended_ns > keep_ended_ns))
 			vllm_seq_forget(v, q);
 	}
 }
@@ -173,7 +174,8 @@ void vllm_seq_forget(struct vllm *v, struct vseq *q)
 	map__del(v->by_id, q->id_hash);
 	q->used = false;
 	if (v->n_free == v->cap_free) {
-		uint32_t *p = vec_grow_(v->free_slots, &v->cap_free, v->n_free + 1, sizeof(*p), VLLM_MAX_SEQS);
+		uint32_t *p = vec_grow_(v->free_slots, &v->cap_free, v->n_free + 1, sizeof(*p),
+					VLLM_MAX_SEQS);
 
 		if (!p)
 			return;		/* the number is not used again: no harm */
@@ -324,7 +326,8 @@ static void on_abort(struct vllm *v, struct vengine *g, const struct zmtp_frame 
 
 void vllm_seq_end(struct vllm *v, struct vengine *g, struct vseq *q, uint64_t ns)
 {
-	struct tl_seq_end ev = { .hdr = { sizeof(ev), TL_SEQ_END, 0, g->tgid, 0, ns }, .slot = q->slot };
+	struct tl_seq_end ev = { .hdr = { sizeof(ev), TL_SEQ_END, 0, g->tgid, 0, ns },
+				 .slot = q->slot };
 
 	q->state = VSEQ_DONE;
 	q->ended_ns = v->now_ns;

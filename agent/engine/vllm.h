@@ -27,7 +27,8 @@ int vllm__feed(struct vllm *v, const struct tl_hdr *ev);
  * sockets is not known any more. */
 int vllm__lost(struct vllm *v);
 /* A request of process tgid goes by this id (struct wire_opts). */
-int vllm__on_id(struct vllm *v, uint64_t now_ns, uint32_t tgid, uint32_t req, const char *id, bool answered);
+int vllm__on_id(struct vllm *v, uint64_t now_ns, uint32_t tgid, uint32_t req, const char *id,
+		bool answered);
 /* It has ended: its id may be another's. */
 void vllm__on_end(struct vllm *v, uint32_t req);
 /* A TCP socket, by inode, on which vLLM's messages were found: to be captured

@@ -120,7 +120,8 @@ void vengine_flush(struct vllm *v, struct vengine *g)
 
 void vengine_release(struct vllm *v, struct vengine *g)
 {
-	while (g->n_held && (!g->several || g->n_held == MAX_HELD || v->now_ns > g->held[0]->ts_ns + HOLD_NS))
+	while (g->n_held &&
+	       (!g->several || g->n_held == MAX_HELD || v->now_ns > g->held[0]->ts_ns + HOLD_NS))
 		say_first(v, g);
 }
 

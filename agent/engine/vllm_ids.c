@@ -157,7 +157,8 @@ void vllm_ids_link(struct vllm *v, struct vseq *q, uint32_t req)
 
 /* The request goes by this id of the engine's. `shared`: not it alone, so none is linked.
  * `external`: only those of that name; 0: all. */
-static void goes_by(struct vllm *v, const struct vhttp *h, uint32_t req, bool shared, uint64_t external)
+static void goes_by(struct vllm *v, const struct vhttp *h, uint32_t req, bool shared,
+		    uint64_t external)
 {
 	for (uint32_t s = h->first; s; s = v->seqs[s - 1].next_same_http) {
 		if (external && v->seqs[s - 1].external_hash != external)
@@ -171,7 +172,8 @@ static void goes_by(struct vllm *v, const struct vhttp *h, uint32_t req, bool sh
 
 /* An answer shows this id, and no sequence goes by it: one may whose end was taken
  * for the number of a prompt. */
-static bool goes_by_all_of_it(struct vllm *v, uint32_t scope, uint32_t req, struct vllm_id id, bool shared)
+static bool goes_by_all_of_it(struct vllm *v, uint32_t scope, uint32_t req, struct vllm_id id,
+			      bool shared)
 {
 	struct vllm_id base = vllm_msg_without_prompt(id);
 	const struct vhttp *h = map__get(v->by_http, vllm_hash(scope, base.p, base.len));
@@ -182,7 +184,8 @@ static bool goes_by_all_of_it(struct vllm *v, uint32_t scope, uint32_t req, stru
 	return true;
 }
 
-int vllm__on_id(struct vllm *v, uint64_t now_ns, uint32_t tgid, uint32_t req, const char *id, bool answered)
+int vllm__on_id(struct vllm *v, uint64_t now_ns, uint32_t tgid, uint32_t req, const char *id,
+		bool answered)
 {
 	const struct vprocess *p = map__get(v->processes, tgid);
 	uint32_t scope = p ? p->scope : 0;
@@ -200,7 +203,8 @@ int vllm__on_id(struct vllm *v, uint64_t now_ns, uint32_t tgid, uint32_t req, co
 		int n = snprintf(name, sizeof(name), "%s%s", prefixes[i], id);
 
 		h = map__get(v->by_http, vllm_hash(scope, name, n));
-		if (!h && answered && goes_by_all_of_it(v, scope, req, (struct vllm_id){ name, n }, shared))
+		if (!h && answered &&
+		    goes_by_all_of_it(v, scope, req, (struct vllm_id){ name, n }, shared))
 			return v->err;
 		if (!h) {
 			/* The request is on its way to the engine. */

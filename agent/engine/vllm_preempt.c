@@ -31,7 +31,8 @@ static size_t find_last(const struct vsched *s, const struct vseq *seqs, bool al
 	for (size_t i = s->running.n; i-- > 0 && (!last || s->by_priority);) {
 		const struct vseq *q = &seqs[s->running.v[i]];
 
-		if (q->state == VSEQ_OVER || q->abort_ns || ((!vsched_is_async(s) || s->unseen.unsettled) && q->row && !all))
+		if (q->state == VSEQ_OVER || q->abort_ns ||
+		    ((!vsched_is_async(s) || s->unseen.unsettled) && q->row && !all))
 			continue;
 		if (!last || vseq_goes_before(last, q)) {
 			last = q;
@@ -43,7 +44,8 @@ static size_t find_last(const struct vsched *s, const struct vseq *seqs, bool al
 
 /* Moves the last of the running, `n` of them, to the head of the waiting ones; `all` of them, too,
  * that have output in this very step. So many of them do not wait behind it: n_back. */
-static int preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n, uint64_t n_back, bool all)
+static int preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n,
+		   uint64_t n_back, bool all)
 {
 	int err = 0;
 
@@ -58,7 +60,8 @@ static int preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *
 			err = vsched_unseen_leaves(s, seqs);
 			continue;
 		}
-		if (!all && q->state == VSEQ_PREFILL && !q->n_out && (s->unseen.unsettled || q->doubt)) {
+		if (!all && q->state == VSEQ_PREFILL && !q->n_out &&
+		    (s->unseen.unsettled || q->doubt)) {
 			err = vsched_unseen_put_back(s, seqs, q);
 			continue;
 		}
@@ -94,8 +97,8 @@ int vsched_preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *
 /* The scheduler itself never takes one on in the step in which another loses its place. But who
  * tells the engine to forget its cache, or to pause, takes the places of all, and some are back in
  * the next step: more come back than are known to be gone, and nobody runs who does not. */
-bool vsched_is_evicted(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in, uint64_t n_new,
-		       uint64_t n_again)
+bool vsched_is_evicted(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in,
+		       uint64_t n_new, uint64_t n_again)
 {
 	uint64_t n_gone = 0, n_in_it = in->running;
 

@@ -45,8 +45,9 @@ static void add_lora(struct loras *l, int32_t lora)
 /* The first `n` of those that came until then, and have room for their adapter.
  * Returns until when they came, 0: there are not so many; `*ret_fits`: these are the
  * ones that the counters tell of. */
-static uint64_t pick_until(const struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n,
-			   uint64_t until_ns, struct loras loras, uint32_t max_loras, bool *ret_fits)
+static uint64_t pick_until(const struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
+			   uint64_t n, uint64_t until_ns, struct loras loras, uint32_t max_loras,
+			   bool *ret_fits)
 {
 	uint64_t sum = 0, latest_ns = 0;
 	bool others_show = false;

@@ -42,7 +42,8 @@ int vsched__run(struct vsched *s, uint32_t slot)
 	return vslots_push(&s->running, slot);
 }
 
-bool vsched__was_idle(const struct vsched *s, const struct vseq *seqs, uint64_t ns, uint64_t *ret_first_ns)
+bool vsched__was_idle(const struct vsched *s, const struct vseq *seqs, uint64_t ns,
+		      uint64_t *ret_first_ns)
 {
 	uint64_t first_ns = UINT64_MAX;
 
@@ -131,9 +132,11 @@ int64_t vsched_budget(const struct vsched *s)
 	return found ? found : s->least_budget;
 }
 
-void vsched_learn_budget(struct vsched *s, uint64_t all, uint64_t n, uint64_t others, uint64_t others_at_last)
+void vsched_learn_budget(struct vsched *s, uint64_t all, uint64_t n, uint64_t others,
+			 uint64_t others_at_last)
 {
-	uint64_t most = (all - 1 + others) / n, least = (all + others + others_at_last + n) / (n + 1);
+	uint64_t most = (all - 1 + others) / n;
+	uint64_t least = (all + others + others_at_last + n) / (n + 1);
 
 	if (least > most)
 		return;		/* something else held it up */
@@ -179,8 +182,8 @@ static bool may_not_know(const struct vseq *q, const struct vsched_in *in)
 	return q->state != VSEQ_DECODE || q->row || q->spoke_ns == in->end_ns;
 }
 
-int64_t vsched_count_running(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in,
-			     int64_t *ret_n_aborted)
+int64_t vsched_count_running(const struct vsched *s, const struct vseq *seqs,
+			     const struct vsched_in *in, int64_t *ret_n_aborted)
 {
 	int64_t n = 0;
 
@@ -263,7 +266,8 @@ static void look_for_mode(struct vsched *s, const struct vseq *seqs, const struc
 		return;
 	if (!s->unseen.none)
 		return;		/* who was taken on is not known */
-	more = in->new_requests || (int64_t)in->running > vsched_count_running(s, seqs, in, &n_aborted);
+	more = in->new_requests ||
+	       (int64_t)in->running > vsched_count_running(s, seqs, in, &n_aborted);
 	for (size_t i = 0; i < in->n_rows; i++)
 		if (is_first_row(seqs, &in->rows[i])) {
 			if (!in->woke)
@@ -302,7 +306,8 @@ bool vsched_would_show(const struct vsched *s, const struct vseq *seqs, const st
 		else if (all < 0)
 			return false;
 		else
-			most += all - (other->cached > 0 ? other->cached : 0) - (int64_t)other->computed;
+			most += all - (other->cached > 0 ? other->cached : 0) -
+				(int64_t)other->computed;
 	}
 	return most <= (int64_t)s->budget;
 }
@@ -334,7 +339,8 @@ static int take_on(struct vsched *s, struct vseq *seqs, const struct vsched_in *
 			struct vseq *q = &seqs[s->waiting.v[i]];
 			int err;
 
-			if (q->state != state || q->arrived_ns > in->end_ns || (picked && !q->picked) || (pass == WITH_OUTPUT && !q->row) ||
+			if (q->state != state || q->arrived_ns > in->end_ns ||
+			    (picked && !q->picked) || (pass == WITH_OUTPUT && !q->row) ||
 			    (pass == SILENT && vsched_would_show(s, seqs, q))) {
 				i++;
 				continue;
@@ -371,7 +377,8 @@ static int take_on_those_with_rows(struct vsched *s, struct vseq *seqs)
 /* The engine still counts `n` of those that are told to stop: word had not reached it
  * when it counted, and the next step may have them, or not: seen to go either way
  * with word 3 to 6 ms old. */
-static void put_off_aborts(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, int64_t n)
+static void put_off_aborts(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
+			   int64_t n)
 {
 	while (n-- > 0) {
 		struct vseq *last = NULL;
@@ -389,7 +396,8 @@ static void put_off_aborts(struct vsched *s, struct vseq *seqs, const struct vsc
 
 /* How many more run than before, at most: those who ended in the step that
  * took them on run no more. */
-static uint64_t count_taken_on(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in)
+static uint64_t count_taken_on(const struct vsched *s, const struct vseq *seqs,
+			       const struct vsched_in *in)
 {
 	int64_t n_aborted, n = (int64_t)in->running - vsched_count_running(s, seqs, in, &n_aborted);
 
@@ -454,7 +462,8 @@ static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
 			err = take_on(s, seqs, in, more - (waiting - s->waiting.n), VSEQ_WAITING);
 		more -= waiting - s->waiting.n;
 		for (size_t i = 0; i < s->running.n && s->unseen.found_out; i++)
-			seqs[s->running.v[i]].guess |= seqs[s->running.v[i]].fresh && !seqs[s->running.v[i]].row;
+			seqs[s->running.v[i]].guess |= seqs[s->running.v[i]].fresh &&
+						       !seqs[s->running.v[i]].row;
 	}
 	s->open = in->has_queues ? more > 0 : s->waiting.n > 0;
 	if (in->has_queues)
@@ -489,7 +498,8 @@ static void use_hits(struct vsched *s, const struct vsched_in *in, uint64_t new_
 
 /* Who comes back goes first. How many of them are in a step with so much room; those
  * with output are for certain. */
-static uint64_t count_back(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in, int64_t *left)
+static uint64_t count_back(const struct vsched *s, const struct vseq *seqs,
+			   const struct vsched_in *in, int64_t *left)
 {
 	uint64_t n = 0;
 
@@ -514,14 +524,16 @@ struct taken_on {
 /* Asynchronous, and the step of this message was not planned: the first since the engine
  * woke, or since we joined. What was taken on may be in this step or in the next; returns
  * how many are in this one. */
-static int plan_first(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct taken_on *ret)
+static int plan_first(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
+		      struct taken_on *ret)
 {
 	struct vsched_in this = *in;
 	uint64_t n = 0, hits = 0;
 	bool unsure = false;
 	int err;
 	int64_t left = vsched_budget(s), taken = taken_by_running(s, seqs), n_aborted;
-	int64_t more = (int64_t)in->running - vsched_count_running(s, seqs, in, &n_aborted), max = more;
+	int64_t more = (int64_t)in->running - vsched_count_running(s, seqs, in, &n_aborted);
+	int64_t max = more;
 
 	if (max < (int64_t)in->new_requests || !s->complete)
 		max = in->new_requests;
@@ -563,7 +575,8 @@ static int plan_first(struct vsched *s, struct vseq *seqs, const struct vsched_i
 	return err;
 }
 
-static int step_async(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret)
+static int step_async(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
+		      struct vsched_out *ret)
 {
 	struct taken_on first = { 0 };
 	int err = 0;
@@ -596,7 +609,8 @@ static int step_async(struct vsched *s, struct vseq *seqs, const struct vsched_i
 	return err;
 }
 
-static int step_sync(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret)
+static int step_sync(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
+		     struct vsched_out *ret)
 {
 	size_t n_running;
 	int err;
@@ -640,7 +654,8 @@ static int end_these(struct vsched *s, struct vseq *seqs, const struct vsched_in
 	return err ? err : drop_aborted(s, &s->waiting, seqs, in->end_ns);
 }
 
-static int follow(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret)
+static int follow(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
+		  struct vsched_out *ret)
 {
 	bool unseen = !s->unseen.none;
 	int err;
@@ -654,7 +669,8 @@ static int follow(struct vsched *s, struct vseq *seqs, const struct vsched_in *i
 	s->turned &= vsched_is_async(s);
 	err = s->planned && vsched_is_async(s) ? 0 : drop_plan(s, seqs);
 	if (!err)
-		err = vsched_is_async(s) ? step_async(s, seqs, in, ret) : step_sync(s, seqs, in, ret);
+		err = vsched_is_async(s) ? step_async(s, seqs, in, ret)
+					 : step_sync(s, seqs, in, ret);
 	if (!err)
 		err = vsched_mend_waiting(s, seqs, in);
 	for (size_t i = 0; i < in->n_rows; i++)
@@ -668,7 +684,8 @@ void vsched_see_rows(struct vseq *seqs, const struct vsched_in *in)
 		seqs[in->rows[i].slot].row = i + 1;
 }
 
-int vsched__step(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret)
+int vsched__step(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
+		 struct vsched_out *ret)
 {
 	uint32_t spare = s->unseen.spare;
 	int err;

@@ -182,7 +182,8 @@ int vsched__run(struct vsched *s, uint32_t slot);	/* is running already: it
 							 * was there before us */
 /* Takes one message: works out the members of its step, and moves the sequences on. Those in
  * ret->over are no longer known to it. Returns 0 or -ENOMEM. */
-int vsched__step(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret);
+int vsched__step(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
+		 struct vsched_out *ret);
 /* The engine ends some by itself, between two steps: it is told to pause or to stop, or cannot take
  * a request. Its message then has these rows and no counters, and is of no step. */
 bool vsched_only_ends(const struct vsched_row *rows, size_t n);
@@ -191,7 +192,8 @@ void vsched__lost(struct vsched *s, uint64_t now_ns);	/* messages were not seen:
 /* May the step find that one runs unseen? Then it needs a sequence, in unseen.spare. */
 bool vsched__wants_spare(const struct vsched *s, struct vseq *seqs, const struct vsched_in *in);
 /* Had the engine nothing to do at ns, and since until the first arrival? */
-bool vsched__was_idle(const struct vsched *s, const struct vseq *seqs, uint64_t ns, uint64_t *ret_first_ns);
+bool vsched__was_idle(const struct vsched *s, const struct vseq *seqs, uint64_t ns,
+		      uint64_t *ret_first_ns);
 void vsched__free(struct vsched *s);
 
 /* Between vllm_sched.c, vllm_preempt.c, vllm_priority.c, vllm_unseen.c and vllm_settle.c. */
@@ -218,31 +220,34 @@ bool vsched_pick(struct vsched *s, struct vseq *seqs, const struct vsched_in *in
 /* The last `n` of the running lose their place. */
 int vsched_preempt(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n);
 /* Was the engine told that all do, if it takes on n_new and n_again in this step? They do. */
-bool vsched_is_evicted(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in, uint64_t n_new,
-		       uint64_t n_again);
+bool vsched_is_evicted(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in,
+		       uint64_t n_new, uint64_t n_again);
 int vsched_evict(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n_again);
 /* Some wait that nobody else counts: they are given up, or run. */
 int vsched_mend_waiting(struct vsched *s, struct vseq *seqs, const struct vsched_in *in);
 /* Tokens of a step, as told, as learnt, or what is likely at least: told or not, s->budget says. */
 int64_t vsched_budget(const struct vsched *s);
 /* A prefill of `all` tokens came in n parts and a last one; others took tokens before it. */
-void vsched_learn_budget(struct vsched *s, uint64_t all, uint64_t n, uint64_t others, uint64_t others_at_last);
+void vsched_learn_budget(struct vsched *s, uint64_t all, uint64_t n, uint64_t others,
+			 uint64_t others_at_last);
 /* Gives the planned ones their tokens, rows being the truth. */
-int vsched_settle(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret);
+int vsched_settle(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
+		  struct vsched_out *ret);
 /* How many of the running the engine counts when it says how many run: those that have ended, or
  * are told to stop, are none of them; unless it does not know yet: *ret_n_aborted. */
-int64_t vsched_count_running(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in,
-			     int64_t *ret_n_aborted);
+int64_t vsched_count_running(const struct vsched *s, const struct vseq *seqs,
+			     const struct vsched_in *in, int64_t *ret_n_aborted);
 /* Would it have had output in this step, if it had been in it? It would if there was room for all
  * of it, however little of the others was cached. */
 bool vsched_would_show(const struct vsched *s, const struct vseq *seqs, const struct vseq *q);
 /* What the rows say of the unseen ones; 0 or -ENOMEM. */
 int vsched_unseen_hear(struct vsched *s, struct vseq *seqs, const struct vsched_in *in);
 /* How many of them were taken on: takes these off what the counters say. */
-void vsched_unseen_count(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t *n_new,
-			 uint64_t *n_again);
+void vsched_unseen_count(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
+			 uint64_t *n_new, uint64_t *n_again);
 /* `more` run than are known: is it one of them? 0 or -ENOMEM. */
-int vsched_unseen_plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, int64_t *more);
+int vsched_unseen_plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
+		       int64_t *more);
 /* May it be one that came on another socket that was taken on? They are read in turn. */
 bool vsched_may_be_another(const struct vsched *s, const struct vseq *seqs, const struct vseq *q);
 /* It was not taken on: back to where it was among those that wait. 0 or -ENOMEM. */
@@ -250,6 +255,7 @@ int vsched_unseen_put_back(struct vsched *s, struct vseq *seqs, struct vseq *q);
 /* The one that runs does so no more. */
 int vsched_unseen_leaves(struct vsched *s, struct vseq *seqs);
 /* May the planned step have another one of them, or one that it has be none? */
-bool vsched_unseen_is_open(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in);
+bool vsched_unseen_is_open(const struct vsched *s, const struct vseq *seqs,
+			   const struct vsched_in *in);
 
 #endif

@@ -55,7 +55,8 @@ static void add(struct settling *t, const struct vseq *q, struct tl_member m)
 	uint64_t share_ns = (t->in->end_ns - t->s->plan_ns) / ABORT_RACE_SHARE;
 	uint64_t race_ns = share_ns > ABORT_RACE_NS ? share_ns : ABORT_RACE_NS;
 	/* As long as the mode is not known, nor is whether it is in one step more. */
-	bool raced = !m.n_out && q->abort_ns && (!t->s->async_votes || q->abort_ns - t->s->plan_ns < race_ns);
+	bool raced = !m.n_out && q->abort_ns &&
+		     (!t->s->async_votes || q->abort_ns - t->s->plan_ns < race_ns);
 	/* Of a decoding one, the drafts are taken off for all at once:
 	 * which it had, no row says. */
 	uint32_t n = m.phase == TL_DECODE ? 1 : m.n_tokens;
@@ -145,7 +146,8 @@ static void prefill_ends(struct settling *t, struct vseq *q, const struct vsched
 	if (!t->s->budget && q->n_parts && rest > 0)
 		vsched_learn_budget(t->s, vseq_all(q) - q->cached, q->n_parts, q->others, t->taken);
 	/* With speculation a last part may have drafts, too. */
-	if (!fits || !whole || q->guess || t->s->unseen.unsettled || (q->n_parts && (!t->s->budget || t->s->n_draft)))
+	if (!fits || !whole || q->guess || t->s->unseen.unsettled ||
+	    (q->n_parts && (!t->s->budget || t->s->n_draft)))
 		m.flags = TL_MEMBER_GUESS;
 	if (q->prompt >= 0 && q->cached >= 0 && fits)
 		m.pos = q->cached + q->computed;
@@ -162,7 +164,8 @@ static void prefill_goes_on(struct settling *t, struct vseq *q)
 {
 	struct vsched *s = t->s;
 	int64_t rest = vseq_rest(q), tokens = rest < t->left ? rest : t->left;
-	bool unknown = !s->async_votes, sure = s->budget && rest >= 0 && !q->guess && !t->in->cut && !s->open;
+	bool unknown = !s->async_votes;
+	bool sure = s->budget && rest >= 0 && !q->guess && !t->in->cut && !s->open;
 	struct tl_member m = { .slot = q->slot, .pos = -1, .phase = TL_PREFILL };
 
 	if (rest >= 0 && rest <= t->left && !q->abort_ns) {
@@ -309,7 +312,8 @@ static void judge(struct settling *t, bool unsure)
 		t->s->last_step_ns = ns;
 }
 
-int vsched_settle(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vsched_out *ret)
+int vsched_settle(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
+		  struct vsched_out *ret)
 {
 	struct settling t = { .s = s, .seqs = seqs, .in = in, .out = ret, .only_raced = true,
 			      .taken = in->draft_tokens, .left = vsched_budget(s) - in->draft_tokens };

@@ -30,7 +30,8 @@ static uint64_t start_of_step(const struct vheld *h, uint64_t begin_ns)
 
 /* ---- rows ---- */
 
-static void say_point(struct vllm *v, const struct vengine *g, uint32_t slot, uint32_t point, uint64_t ns)
+static void say_point(struct vllm *v, const struct vengine *g, uint32_t slot, uint32_t point,
+		      uint64_t ns)
 {
 	struct tl_seq_point ev = { .hdr = { sizeof(ev), TL_SEQ_POINT, 0, g->tgid, 0, ns },
 				   .slot = slot, .point = point };
@@ -40,8 +41,8 @@ static void say_point(struct vllm *v, const struct vengine *g, uint32_t slot, ui
 
 /* The engine's own account of a sequence: queued, scheduled, preempted, scheduled again. Returns
  * when it was scheduled first, 0: not said. */
-static uint64_t on_events(struct vllm *v, const struct vengine *g, struct vheld *h, const struct vseq *q,
-			  struct vllm_events *events)
+static uint64_t on_events(struct vllm *v, const struct vengine *g, struct vheld *h,
+			  const struct vseq *q, struct vllm_events *events)
 {
 	struct vpreemption *last = NULL;
 	uint64_t scheduled_ns = 0;
@@ -77,8 +78,8 @@ static uint64_t on_events(struct vllm *v, const struct vengine *g, struct vheld 
 	return scheduled_ns;
 }
 
-static void say_preemption(struct vllm *v, const struct vengine *g, struct vseq *q, const struct vpreemption *p,
-			   bool last, uint32_t flags)
+static void say_preemption(struct vllm *v, const struct vengine *g, struct vseq *q,
+			   const struct vpreemption *p, bool last, uint32_t flags)
 {
 	uint64_t lost = q->lost_before + (last ? q->lost : 0);
 	struct tl_seq_preempt ev = {
@@ -107,7 +108,8 @@ static void say_preemptions(struct vllm *v, const struct vengine *g, const struc
 static void say_joined(struct vllm *v, const struct vengine *g, const struct vseq *q)
 {
 	struct tl_seq_begin ev = {
-		.hdr = { sizeof(ev), TL_SEQ_BEGIN, TL_F_JOINED, g->tgid, 0, v->now_ns }, .kept = -1, .slot = q->slot,
+		.hdr = { sizeof(ev), TL_SEQ_BEGIN, TL_F_JOINED, g->tgid, 0, v->now_ns }, .kept = -1,
+		.slot = q->slot,
 	};
 
 	vllm_emit(v, &ev.hdr);
@@ -176,8 +178,9 @@ void vengine_row(struct vllm *v, struct vengine *g, struct vheld *h, struct vllm
 		return;
 	}
 	*row = (struct vsched_row){
-		.slot = q->slot, .n_tokens = r->n_tokens, .cached = r->n_cached, .scheduled_ns = scheduled_ns,
-		.finished = r->finish != VLLM_NOT_FINISHED, .by_length = r->finish == VLLM_FINISH_LENGTH,
+		.slot = q->slot, .n_tokens = r->n_tokens, .cached = r->n_cached,
+		.scheduled_ns = scheduled_ns, .finished = r->finish != VLLM_NOT_FINISHED,
+		.by_length = r->finish == VLLM_FINISH_LENGTH,
 		.failed = r->finish == VLLM_FINISH_ABORT || r->finish == VLLM_FINISH_ERROR,
 	};
 	h->cut |= r->flags & VLLM_CUT;
@@ -190,15 +193,17 @@ static void say_stats(struct vllm *v, struct vengine *g, const struct vheld *h, 
 	const struct vllm_stats *s = &h->stats;
 	struct tl_step_stats ev = {
 		.hdr = { sizeof(ev), TL_STEP_STATS, 0, g->tgid, 0, h->ts_ns },
-		.running = s->running, .waiting = s->waiting + s->skipped, .kv_ppm = s->kv_usage * 1e6 + 0.5,
-		.preempted = n_preempted, .prefix_queries = s->prefix.queries + g->carried_queries,
-		.prefix_hits = s->prefix.hits + g->carried_hits,
-		.drafted = s->spec.draft_tokens, .accepted = s->spec.accepted_tokens,
+		.running = s->running, .waiting = s->waiting + s->skipped,
+		.kv_ppm = s->kv_usage * 1e6 + 0.5, .preempted = n_preempted,
+		.prefix_queries = s->prefix.queries + g->carried_queries,
+		.prefix_hits = s->prefix.hits + g->carried_hits, .drafted = s->spec.draft_tokens,
+		.accepted = s->spec.accepted_tokens,
 	};
 
 	if (!h->has_stats)
 		return;
-	if ((s->known & (VLLM_STAT_RUNNING | VLLM_STAT_WAITING)) == (VLLM_STAT_RUNNING | VLLM_STAT_WAITING))
+	if ((s->known & (VLLM_STAT_RUNNING | VLLM_STAT_WAITING)) ==
+	    (VLLM_STAT_RUNNING | VLLM_STAT_WAITING))
 		ev.hdr.flags |= TL_STATS_QUEUES;
 	ev.hdr.flags |= s->known & VLLM_STAT_KV ? TL_STATS_KV : 0;
 	ev.hdr.flags |= s->known & VLLM_STAT_PREFIX ? TL_STATS_PREFIX : 0;
@@ -207,8 +212,8 @@ static void say_stats(struct vllm *v, struct vengine *g, const struct vheld *h, 
 	vllm_emit(v, &ev.hdr);
 }
 
-static void say_step(struct vllm *v, struct vengine *g, const struct vheld *h, const struct vsched_in *in,
-		     const struct vsched_out *out)
+static void say_step(struct vllm *v, struct vengine *g, const struct vheld *h,
+		     const struct vsched_in *in, const struct vsched_out *out)
 {
 	struct tl_step *st = g->step;
 
@@ -226,7 +231,8 @@ static void say_step(struct vllm *v, struct vengine *g, const struct vheld *h, c
 	say_stats(v, g, h, out->n_preempted);
 }
 
-static void end_sequences(struct vllm *v, struct vengine *g, const struct vsched_out *out, uint64_t ns)
+static void end_sequences(struct vllm *v, struct vengine *g, const struct vsched_out *out,
+			  uint64_t ns)
 {
 	for (size_t i = 0; i < out->n_over; i++) {
 		struct vseq *q = &v->seqs[out->over[i]];
@@ -287,7 +293,8 @@ static void forget_ended(const struct vllm *v, struct vheld *h)
 
 /* Takes the step, with a sequence at hand for one that runs unseen. With several API servers, which
  * of them shows first is not told by their order: there it stays unseen. */
-static int step_with_spare(struct vllm *v, struct vengine *g, const struct vsched_in *in, struct vsched_out *out)
+static int step_with_spare(struct vllm *v, struct vengine *g, const struct vsched_in *in,
+			   struct vsched_out *out)
 {
 	struct vunseen *u = &g->sched.unseen;
 	struct vseq *spare = NULL;

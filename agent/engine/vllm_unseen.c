@@ -41,7 +41,8 @@ struct waiting {
 
 static bool gives_first_output(const struct vseq *q, const struct vsched_row *row)
 {
-	return !q->n_out && row->n_tokens > 0 && (q->state == VSEQ_WAITING || q->state == VSEQ_PREFILL);
+	return !q->n_out && row->n_tokens > 0 &&
+	       (q->state == VSEQ_WAITING || q->state == VSEQ_PREFILL);
 }
 
 /* Is who came first taken on first? */
@@ -61,16 +62,19 @@ static bool ran_before(const struct vsched *s, const struct vsched_in *in, const
 {
 	uint64_t ns = in->rows[q->row - 1].scheduled_ns;
 
-	return in->begin_ns < in->end_ns && ns && ns < (vsched_is_async(s) ? s->unseen.before_ns : in->begin_ns);
+	return in->begin_ns < in->end_ns && ns &&
+	       ns < (vsched_is_async(s) ? s->unseen.before_ns : in->begin_ns);
 }
 
 /* It says that it was taken on in this step. */
 static bool is_taken_on(const struct vsched *s, const struct vsched_in *in, const struct vseq *q)
 {
-	return in->rows[q->row - 1].scheduled_ns && in->begin_ns < in->end_ns && !ran_before(s, in, q);
+	return in->rows[q->row - 1].scheduled_ns && in->begin_ns < in->end_ns &&
+	       !ran_before(s, in, q);
 }
 
-static struct waiting look_at_waiting(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in)
+static struct waiting look_at_waiting(const struct vsched *s, const struct vseq *seqs,
+				      const struct vsched_in *in)
 {
 	/* Of the first message the begin is not known. */
 	uint64_t begin_ns = !s->unseen.counted && in->begin_ns < in->end_ns ? in->begin_ns : less(in->begin_ns, VSCHED_ON_THE_WAY_NS);
@@ -78,7 +82,8 @@ static struct waiting look_at_waiting(const struct vsched *s, const struct vseq 
 
 	for (size_t i = 0; i < s->waiting.n; i++) {
 		const struct vseq *q = &seqs[s->waiting.v[i]];
-		bool has_row = q->row && q->state == VSEQ_WAITING, in_time = has_row && !ran_before(s, in, q);
+		bool has_row = q->row && q->state == VSEQ_WAITING;
+		bool in_time = has_row && !ran_before(s, in, q);
 
 		w.counted_before += has_row && !in_time;
 		if (!q->arrived_ns) {
@@ -150,13 +155,15 @@ int vsched_unseen_put_back(struct vsched *s, struct vseq *seqs, struct vseq *q)
 
 /* Taken for the one that was taken on, and it was not: another one, `shows`, came before
  * it, or it says so itself. */
-static int give_back(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, struct vseq *shows)
+static int give_back(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
+		     struct vseq *shows)
 {
 	for (size_t i = s->running.n; i-- > 0;) {
 		struct vseq *q = &seqs[s->running.v[i]];
 		int err;
 
-		if (!q->doubt || q->state != VSEQ_PREFILL || (q->row ? !q->computed || !is_taken_on(s, in, q) : !shows))
+		if (!q->doubt || q->state != VSEQ_PREFILL ||
+		    (q->row ? !q->computed || !is_taken_on(s, in, q) : !shows))
 			continue;
 		if (shows && shows->state == VSEQ_WAITING && ran_before(s, in, shows))
 			take_its_place(s, q, shows);
@@ -228,7 +235,8 @@ int vsched_unseen_hear(struct vsched *s, struct vseq *seqs, const struct vsched_
 	}
 	if (!u->none || u->n_clients > 1)
 		err = give_back(s, seqs, in, came_first);
-	if (err || u->none || !known || !is_first_come(s) || (unsigned)__builtin_popcountll(u->heard) < u->n_clients)
+	if (err || u->none || !known || !is_first_come(s) ||
+	    (unsigned)__builtin_popcountll(u->heard) < u->n_clients)
 		return err;
 	all_known(s);
 	u->found_out = s->complete = true;	/* who else runs is one of the known ones */
@@ -251,12 +259,13 @@ int vsched_unseen_leaves(struct vsched *s, struct vseq *seqs)
 /* The engine was idle when the first request came that we saw: it had said nothing for so long. */
 static bool was_idle(const struct vunseen *u, const struct vsched_in *in, uint64_t n_new)
 {
-	return !u->counted && in->woke && in->begin_ns < in->end_ns && in->begin_ns > u->since_ns + IDLE_NS &&
-	       in->running <= n_new;
+	return !u->counted && in->woke && in->begin_ns < in->end_ns &&
+	       in->begin_ns > u->since_ns + IDLE_NS && in->running <= n_new;
 }
 
 /* Of `n` that were taken on without output, how many were unseen ones? */
-static uint64_t count_unseen(struct vsched *s, const struct vseq *seqs, const struct waiting *w, uint64_t least, uint64_t n)
+static uint64_t count_unseen(struct vsched *s, const struct vseq *seqs, const struct waiting *w,
+			     uint64_t least, uint64_t n)
 {
 	struct vunseen *u = &s->unseen;
 
@@ -264,14 +273,15 @@ static uint64_t count_unseen(struct vsched *s, const struct vseq *seqs, const st
 		return n;
 	if (u->bounded && !u->most)
 		return 0;
-	if (s->async_votes < 0 && n == 1 && is_first_come(s) && vsched_would_show(s, seqs, w->first))
+	if (s->async_votes < 0 && n == 1 && is_first_come(s) &&
+	    vsched_would_show(s, seqs, w->first))
 		return 1;
 	u->doubt = true;
 	return u->likely < n ? u->likely : n;
 }
 
-void vsched_unseen_count(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t *n_new,
-			 uint64_t *n_again)
+void vsched_unseen_count(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
+			 uint64_t *n_new, uint64_t *n_again)
 {
 	struct vunseen *u = &s->unseen;
 	bool sync = !vsched_is_async(s);	/* else rows are of the step before */
@@ -350,7 +360,8 @@ static bool any_in_doubt(const struct vsched *s, const struct vseq *seqs)
 	return false;
 }
 
-int vsched_unseen_plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, int64_t *more)
+int vsched_unseen_plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
+		       int64_t *more)
 {
 	struct vunseen *u = &s->unseen;
 	struct waiting w;
@@ -369,7 +380,8 @@ int vsched_unseen_plan(struct vsched *s, struct vseq *seqs, const struct vsched_
 	w = look_at_waiting(s, seqs, in);
 	if (one_runs(s, *more)) {
 		/* Or it does not read the prefix cache, or begins to run in the next step. */
-		u->doubt |= !u->n_taken_on && ((w.first && u->counted) || (in->new_requests && !s->async_votes));
+		u->doubt |= !u->n_taken_on &&
+			    ((w.first && u->counted) || (in->new_requests && !s->async_votes));
 		err = let_it_run(s, seqs);
 		--*more;
 	}
@@ -392,13 +404,15 @@ bool vsched_may_be_another(const struct vsched *s, const struct vseq *seqs, cons
 		const struct vseq *other = &seqs[s->waiting.v[i]];
 
 		if (other->client != q->client && !other->row && other->state == q->state &&
-		    other->arrived_ns < q->arrived_ns + RACE_NS && !vsched_would_show(s, seqs, other))
+		    other->arrived_ns < q->arrived_ns + RACE_NS &&
+		    !vsched_would_show(s, seqs, other))
 			return true;
 	}
 	return false;
 }
 
-bool vsched_unseen_is_open(const struct vsched *s, const struct vseq *seqs, const struct vsched_in *in)
+bool vsched_unseen_is_open(const struct vsched *s, const struct vseq *seqs,
+			   const struct vsched_in *in)
 {
 	const struct vunseen *u = &s->unseen;
 	/* In the first of all messages, and behind an abort, one may be missing

@@ -88,7 +88,8 @@ void vllm_sockets_of_process(struct vllm *v, uint32_t tgid)
 
 void vllm_sockets_resync(struct vllm *v)
 {
-	for (struct vsocket *s = map__oldest(v->sockets, NULL); s; s = map__newer(v->sockets, s, NULL)) {
+	for (struct vsocket *s = map__oldest(v->sockets, NULL); s;
+	     s = map__newer(v->sockets, s, NULL)) {
 		zmtp__resync(s->in);
 		zmtp__resync(s->out);
 	}
@@ -97,7 +98,8 @@ void vllm_sockets_resync(struct vllm *v)
 void vllm_sockets_free(struct vllm *v)
 {
 	if (v->sockets)
-		for (struct vsocket *s = map__oldest(v->sockets, NULL); s; s = map__newer(v->sockets, s, NULL))
+		for (struct vsocket *s = map__oldest(v->sockets, NULL); s;
+		     s = map__newer(v->sockets, s, NULL))
 			close_both(s);
 	map__free(v->sockets);
 }

@@ -46,7 +46,8 @@ void wire__free(struct wire *w)
 	if (!w)
 		return;
 	if (w->conns)
-		for (struct conn **p = map__oldest(w->conns, NULL); p; p = map__newer(w->conns, p, NULL))
+		for (struct conn **p = map__oldest(w->conns, NULL); p;
+		     p = map__newer(w->conns, p, NULL))
 			conn_free(w, *p);
 	map__free(w->conns);
 	map__free(w->opened);
@@ -81,8 +82,8 @@ static void lose_sync(struct wire *w, struct conn *c, bool in, uint64_t bytes)
 		wire_emit(w, &ev.hdr);
 }
 
-static int feed_gap(struct http1 *h, const char *head, size_t n_head, uint64_t gap, const char *tail,
-		    size_t n_tail)
+static int feed_gap(struct http1 *h, const char *head, size_t n_head, uint64_t gap,
+		    const char *tail, size_t n_tail)
 {
 	int err = http1__feed(h, head, n_head);
 
@@ -297,7 +298,8 @@ static void close_left(struct wire *w, const struct tl_raw_tcp_state *e)
 	struct conn **p = map__oldest(w->conns, NULL);
 
 	for (; p; p = map__newer(w->conns, p, NULL))
-		if ((*p)->left && (*p)->local_port == e->local_port && (*p)->peer_port == e->peer_port)
+		if ((*p)->left && (*p)->local_port == e->local_port &&
+		    (*p)->peer_port == e->peer_port)
 			break;
 	if (p)
 		conn_close(w, *p, e->hdr.ts_ns);
@@ -383,7 +385,8 @@ int wire__end(struct wire *w, uint64_t now_ns)
 {
 	struct tl_lost ev = {
 		.hdr = { sizeof(ev), TL_LOST, 0, 0, 0, now_ns },
-		.n = w->stats.refused, .since_ns = w->begin_ns, .where = TL_LOST_LIMIT, .what = TL_REQ_BEGIN,
+		.n = w->stats.refused, .since_ns = w->begin_ns, .where = TL_LOST_LIMIT,
+		.what = TL_REQ_BEGIN,
 	};
 
 	int err;

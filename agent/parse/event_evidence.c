@@ -32,10 +32,11 @@ NAMES(troubles, { TL_GPU_FINE, "fine" }, { TL_GPU_BROKEN, "broken" },
 NAMES(health_flags, { TL_GPU_SIMULATED, "SIMULATED" });
 NAMES(calls, { TL_CALL_KERNEL, "kernel" }, { TL_CALL_GRAPH, "graph" }, { TL_CALL_SYNC, "sync" },
       { TL_CALL_COPY, "copy" }, { TL_CALL_ALLOC, "alloc" }, { TL_CALL_LOAD, "load" });
-NAMES(clock_flags, { TL_CLOCK_OPENS, "OPENS" }, { TL_CLOCK_CLOSES, "CLOSES" }, { TL_CLOCK_GRAPHS, "GRAPHS" });
-NAMES(launch_flags, { TL_LAUNCH_WAITS, "WAITS" }, { TL_LAUNCH_TO, "TO" }, { TL_LAUNCH_FROM, "FROM" },
-      { TL_LAUNCH_FREE, "FREE" }, { TL_LAUNCH_MANY, "MANY" }, { TL_LAUNCH_FAILED, "FAILED" },
-      { TL_LAUNCH_UNSEEN, "UNSEEN" });
+NAMES(clock_flags, { TL_CLOCK_OPENS, "OPENS" }, { TL_CLOCK_CLOSES, "CLOSES" },
+      { TL_CLOCK_GRAPHS, "GRAPHS" });
+NAMES(launch_flags, { TL_LAUNCH_WAITS, "WAITS" }, { TL_LAUNCH_TO, "TO" },
+      { TL_LAUNCH_FROM, "FROM" }, { TL_LAUNCH_FREE, "FREE" }, { TL_LAUNCH_MANY, "MANY" },
+      { TL_LAUNCH_FAILED, "FAILED" }, { TL_LAUNCH_UNSEEN, "UNSEEN" });
 NAMES(span_whats, { TL_SPAN_KERNEL, "kernel" }, { TL_SPAN_GRAPH, "graph" },
       { TL_SPAN_MEMCPY, "memcpy" }, { TL_SPAN_MEMSET, "memset" }, { TL_SPAN_OVERHEAD, "overhead" });
 NAMES(metrics, { TL_CLAIM_TTFT, "ttft" }, { TL_CLAIM_TOTAL, "total" }, { TL_CLAIM_TPOT, "tpot" },

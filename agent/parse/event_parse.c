@@ -327,7 +327,8 @@ static int parse_field(struct event_parser *p, const jsmntok_t *t, const struct 
 /* ---- objects ---- */
 
 /* Which of two would count is not for us to choose. */
-static bool is_twice(const struct event_parser *p, const jsmntok_t *const *seen, int n, const jsmntok_t *t)
+static bool is_twice(const struct event_parser *p, const jsmntok_t *const *seen, int n,
+		     const jsmntok_t *t)
 {
 	for (int i = 0; i < n; i++)
 		if (token_len(seen[i]) == token_len(t) &&

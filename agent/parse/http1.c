@@ -402,8 +402,8 @@ static void begin_chunked(struct http1 *h, const char *size)
  * llhttp does not, and cannot be told to. */
 static bool is_at_padding(const struct http1 *h, const char *at)
 {
-	return llhttp_get_errno(&h->parser) == HPE_INVALID_CHUNK_SIZE && h->in_body && !h->in_chunk &&
-	       !h->padded && (*at == ' ' || *at == '\t');
+	return llhttp_get_errno(&h->parser) == HPE_INVALID_CHUNK_SIZE && h->in_body &&
+	       !h->in_chunk && !h->padded && (*at == ' ' || *at == '\t');
 }
 
 /* Skips such blanks; what comes behind them must be the end of the line or an extension. */

@@ -84,7 +84,8 @@ static struct vllm_id without_beam(struct vllm_id id)
 		return id;
 	len -= n_word;
 	for (size_t i = 0; i < ARRAY_SIZE(rounds); i++)
-		if (len > rounds[i] + 1 && id.p[len - rounds[i] - 1] == '-' && is_hex(id.p + len - rounds[i], rounds[i]))
+		if (len > rounds[i] + 1 && id.p[len - rounds[i] - 1] == '-' &&
+		    is_hex(id.p + len - rounds[i], rounds[i]))
 			return (struct vllm_id){ id.p, len - rounds[i] - 1 };
 	return id;
 }

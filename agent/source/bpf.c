@@ -27,7 +27,8 @@ static uint32_t clamp(uint32_t v, uint32_t dflt, uint32_t max)
 
 static bool system_wide(const struct probe *p)
 {
-	return p->family == PROBE_NET && (p->type == PROBE_TRACEPOINT || p->type == PROBE_BTF_TRACEPOINT);
+	return p->family == PROBE_NET &&
+	       (p->type == PROBE_TRACEPOINT || p->type == PROBE_BTF_TRACEPOINT);
 }
 
 static int set_sizes(struct src_bpf *s)
@@ -47,7 +48,8 @@ static int set_sizes(struct src_bpf *s)
 	err = bpf_map__set_max_entries(net->maps.events, s->opts.ring_bytes);
 	err = err ? err : bpf_map__set_max_entries(net->maps.cells, s->n_cpus);
 	err = err ? err : bpf_map__set_max_entries(net->maps.scratches, s->n_cpus);
-	return err ? err : bpf_map__set_value_size(net->maps.scratches, SCRATCH_HEAD + 2 * keep + 8);
+	return err ? err
+		   : bpf_map__set_value_size(net->maps.scratches, SCRATCH_HEAD + 2 * keep + 8);
 }
 
 static int try_load(struct src_bpf *s, uint64_t rows)
@@ -253,8 +255,8 @@ int src_bpf__add_target(struct src_bpf *s, uint32_t tgid)
 
 int src_bpf__add_target_mode(struct src_bpf *s, uint32_t tgid, uint32_t mode)
 {
-	int err = bpf_map__update_elem(s->net->maps.targets, &tgid, sizeof(tgid), &mode, sizeof(mode),
-				       BPF_ANY);
+	int err = bpf_map__update_elem(s->net->maps.targets, &tgid, sizeof(tgid), &mode,
+				       sizeof(mode), BPF_ANY);
 
 	if (!err)
 		update_bits(s);
@@ -265,7 +267,8 @@ bool src_bpf__is_target(struct src_bpf *s, uint32_t tgid)
 {
 	uint32_t mode;
 
-	return !bpf_map__lookup_elem(s->net->maps.targets, &tgid, sizeof(tgid), &mode, sizeof(mode), 0);
+	return !bpf_map__lookup_elem(s->net->maps.targets, &tgid, sizeof(tgid), &mode, sizeof(mode),
+				     0);
 }
 
 void src_bpf__del_target(struct src_bpf *s, uint32_t tgid)
@@ -278,8 +281,8 @@ void src_bpf__del_target(struct src_bpf *s, uint32_t tgid)
 int src_bpf__add_tcp_wire(struct src_bpf *s, uint64_t inode)
 {
 	uint8_t one = 1;
-	int err = bpf_map__update_elem(s->net->maps.tcp_wires, &inode, sizeof(inode), &one, sizeof(one),
-				       BPF_ANY);
+	int err = bpf_map__update_elem(s->net->maps.tcp_wires, &inode, sizeof(inode), &one,
+				       sizeof(one), BPF_ANY);
 
 	if (!err)
 		__atomic_store_n(&s->net->bss->has_tcp_wires, 1, __ATOMIC_RELEASE);
@@ -290,7 +293,8 @@ int src_bpf__watch_port(struct src_bpf *s, uint16_t port)
 {
 	uint8_t one = 1;
 
-	return bpf_map__update_elem(s->net->maps.ports, &port, sizeof(port), &one, sizeof(one), BPF_ANY);
+	return bpf_map__update_elem(s->net->maps.ports, &port, sizeof(port), &one, sizeof(one),
+				    BPF_ANY);
 }
 
 void bpf_add_cost(struct bpf_object *obj, struct src_bpf_cost *ret)

@@ -48,7 +48,8 @@ int src_bpf__watch_port(struct src_bpf *s, uint16_t port);
  * cannot be attached are skipped; `say` is called once per row of source/probes.c that applies,
  * with err 0 or -errno and a reason. Returns the number attached, or -errno. */
 typedef void (*probe_say)(void *ctx, const char *probe, int err, const char *reason);
-int src_bpf__attach_engine(struct src_bpf *s, uint32_t tgid, uint16_t engine, probe_say say, void *ctx);
+int src_bpf__attach_engine(struct src_bpf *s, uint32_t tgid, uint16_t engine, probe_say say,
+			   void *ctx);
 void src_bpf__detach_engine(struct src_bpf *s, uint32_t tgid);
 
 /* Hands every waiting event to `out`, waits up to timeout_ms for one. Lost events since the last

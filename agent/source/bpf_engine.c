@@ -132,8 +132,8 @@ static const char *why_not(int err, char *buf, size_t size)
 }
 
 /* Attaches all sites of a row, or none, and says how that went. */
-static int attach_row(struct src_bpf *s, const struct sites *sites, size_t row, struct bpf_engine *e,
-		      probe_say say, void *ctx)
+static int attach_row(struct src_bpf *s, const struct sites *sites, size_t row,
+		      struct bpf_engine *e, probe_say say, void *ctx)
 {
 	char reason[256], buf[128];
 	size_t before = e->n_probes;
@@ -182,7 +182,8 @@ static struct bpf_engine *new_engine(struct src_bpf *s, uint32_t tgid)
 	return &s->engines[s->n_engines++];
 }
 
-int src_bpf__attach_engine(struct src_bpf *s, uint32_t tgid, uint16_t engine, probe_say say, void *ctx)
+int src_bpf__attach_engine(struct src_bpf *s, uint32_t tgid, uint16_t engine, probe_say say,
+			   void *ctx)
 {
 	uint64_t start = monotonic_ns();
 	struct bpf_engine *e;

@@ -19,8 +19,8 @@ struct multi_attr {		/* of BPF_LINK_CREATE */
 };
 _Static_assert(sizeof(struct multi_attr) == 64, "ABI of the kernel");
 
-static int multi_link(int prog_fd, pid_t pid, const char *path, const uint64_t *offsets, const uint64_t *cookies,
-		      size_t n, bool is_return)
+static int multi_link(int prog_fd, pid_t pid, const char *path, const uint64_t *offsets,
+		      const uint64_t *cookies, size_t n, bool is_return)
 {
 	struct multi_attr attr = {
 		.prog_fd = prog_fd,
@@ -70,8 +70,8 @@ static void path_of(int fd, char buf[32])
 	snprintf(buf, 32, "/proc/self/fd/%d", fd);
 }
 
-static int attach(struct bpf_program *prog, bool multi, pid_t pid, int fd, const struct bpf_uprobe_place *at,
-		  bool is_return, struct bpf_uprobe *ret)
+static int attach(struct bpf_program *prog, bool multi, pid_t pid, int fd,
+		  const struct bpf_uprobe_place *at, bool is_return, struct bpf_uprobe *ret)
 {
 	LIBBPF_OPTS(bpf_uprobe_opts, opts, .retprobe = is_return, .bpf_cookie = at->cookie);
 	struct bpf_uprobe u = { .fd = -1 };
@@ -79,7 +79,8 @@ static int attach(struct bpf_program *prog, bool multi, pid_t pid, int fd, const
 
 	path_of(fd, path);
 	if (multi) {
-		u.fd = multi_link(bpf_program__fd(prog), pid, path, &at->offset, &at->cookie, 1, is_return);
+		u.fd = multi_link(bpf_program__fd(prog), pid, path, &at->offset, &at->cookie, 1,
+				  is_return);
 		if (u.fd < 0)
 			return u.fd;
 	} else {
@@ -91,14 +92,15 @@ static int attach(struct bpf_program *prog, bool multi, pid_t pid, int fd, const
 	return 0;
 }
 
-int bpf_uprobe_attach(struct bpf_program *prog, bool multi, pid_t pid, int fd, uint64_t offset, bool is_return,
-		      struct bpf_uprobe *ret)
+int bpf_uprobe_attach(struct bpf_program *prog, bool multi, pid_t pid, int fd, uint64_t offset,
+		      bool is_return, struct bpf_uprobe *ret)
 {
-	return attach(prog, multi, pid, fd, &(struct bpf_uprobe_place){ .offset = offset }, is_return, ret);
+	return attach(prog, multi, pid, fd, &(struct bpf_uprobe_place){ .offset = offset },
+		      is_return, ret);
 }
 
-static int multi_link_all(struct bpf_program *prog, pid_t pid, int fd, const struct bpf_uprobe_place *places,
-			  size_t n, bool is_return)
+static int multi_link_all(struct bpf_program *prog, pid_t pid, int fd,
+			  const struct bpf_uprobe_place *places, size_t n, bool is_return)
 {
 	uint64_t *numbers = calloc(2 * n, sizeof(*numbers));
 	char path[32];
@@ -117,10 +119,11 @@ static int multi_link_all(struct bpf_program *prog, pid_t pid, int fd, const str
 }
 
 int bpf_uprobe_attach_all(struct bpf_program *prog, bool multi, pid_t pid, int fd,
-			  const struct bpf_uprobe_place *places, size_t n, bool is_return, struct bpf_uprobe *ret,
-			  size_t *ret_n)
+			  const struct bpf_uprobe_place *places, size_t n, bool is_return,
+			  struct bpf_uprobe *ret, size_t *ret_n)
 {
-	int err = 0, link = multi && n ? multi_link_all(prog, pid, fd, places, n, is_return) : -ENOENT;
+	int err = 0;
+	int link = multi && n ? multi_link_all(prog, pid, fd, places, n, is_return) : -ENOENT;
 
 	*ret_n = 0;
 	if (link >= 0) {
@@ -158,7 +161,8 @@ void bpf_uprobe_detach(struct bpf_uprobe *probes, size_t n)
 
 	for (size_t done = 0; done < n; done += batch) {
 		for (batch = 0; batch < MAX_THREADS && done + batch < n; batch++) {
-			if (pthread_create(&threads[batch], NULL, detach_one, &probes[done + batch]))
+			if (pthread_create(&threads[batch], NULL, detach_one,
+					   &probes[done + batch]))
 				break;
 		}
 		for (size_t i = 0; i < batch; i++)

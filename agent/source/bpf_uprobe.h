@@ -24,8 +24,8 @@ bool bpf_uprobe_has_multi(void);
 void bpf_uprobe_prepare(struct bpf_program *prog, bool multi);
 
 /* `fd`: the file, `offset`: in it. Returns 0 or -errno. */
-int bpf_uprobe_attach(struct bpf_program *prog, bool multi, pid_t pid, int fd, uint64_t offset, bool is_return,
-		      struct bpf_uprobe *ret);
+int bpf_uprobe_attach(struct bpf_program *prog, bool multi, pid_t pid, int fd, uint64_t offset,
+		      bool is_return, struct bpf_uprobe *ret);
 
 /* Several places of one file at once; the program gets the cookie of each (Linux 5.15). `ret` has
  * room for n probes, of which *ret_n are made: with multi-uprobe links, mostly one. Places that the
@@ -34,8 +34,8 @@ struct bpf_uprobe_place {
 	uint64_t offset, cookie;
 };
 int bpf_uprobe_attach_all(struct bpf_program *prog, bool multi, pid_t pid, int fd,
-			  const struct bpf_uprobe_place *places, size_t n, bool is_return, struct bpf_uprobe *ret,
-			  size_t *ret_n);
+			  const struct bpf_uprobe_place *places, size_t n, bool is_return,
+			  struct bpf_uprobe *ret, size_t *ret_n);
 
 /* Takes all probes off. They wait for grace periods of the kernel, so
  * they do it at the same time. */

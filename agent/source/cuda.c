@@ -27,7 +27,8 @@ static size_t shared_bytes(size_t bytes)
 
 static void *map_shared(struct bpf_map *map, size_t bytes)
 {
-	void *mem = mmap(NULL, shared_bytes(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
+	void *mem = mmap(NULL, shared_bytes(bytes), PROT_READ | PROT_WRITE, MAP_SHARED,
+			 bpf_map__fd(map), 0);
 
 	return mem == MAP_FAILED ? NULL : mem;
 }
@@ -64,7 +65,8 @@ static int load(struct cuda *c)
 	return c->tallies && c->bursts ? 0 : -errno;
 }
 
-int cuda__open(struct src_bpf *bpf, const struct cuda_opts *opts, struct cuda **ret, const char **why)
+int cuda__open(struct src_bpf *bpf, const struct cuda_opts *opts, struct cuda **ret,
+	       const char **why)
 {
 	struct cuda *c = calloc(1, sizeof(*c));
 	int err = -ENOMEM;
@@ -118,7 +120,8 @@ static void detach_all(struct cuda *c)
 		return;		/* one process after the other, then */
 	n = 0;
 	for (size_t i = 0; i < c->processes.n; i++) {
-		struct cuda_probes *parts[] = { &c->processes.v[i]->probes, &c->processes.v[i]->kernel_probes };
+		struct cuda_probes *parts[] = { &c->processes.v[i]->probes,
+						&c->processes.v[i]->kernel_probes };
 
 		for (int k = 0; k < 2; k++) {
 			for (size_t j = 0; j < parts[k]->n; j++)
@@ -208,7 +211,8 @@ static bool has_file(const struct cuda_process *p, const struct proc_map *map)
 	for (size_t i = 0; i < p->files.n; i++) {
 		const struct cuda_file *f = &p->files.v[i];
 
-		if (f->inode == map->inode && f->dev_major == map->dev_major && f->dev_minor == map->dev_minor)
+		if (f->inode == map->inode && f->dev_major == map->dev_major &&
+		    f->dev_minor == map->dev_minor)
 			return true;
 	}
 	return false;
@@ -217,8 +221,9 @@ static bool has_file(const struct cuda_process *p, const struct proc_map *map)
 /* ---- attaching ---- */
 
 /* Number of functions, or -errno. */
-static int attach(struct cuda *c, const struct cuda_process *p, struct bpf_program *prog, bool is_return, int fd,
-		  const struct bpf_uprobe_place *places, size_t n, struct cuda_probes *to)
+static int attach(struct cuda *c, const struct cuda_process *p, struct bpf_program *prog,
+		  bool is_return, int fd, const struct bpf_uprobe_place *places, size_t n,
+		  struct cuda_probes *to)
 {
 	struct bpf_uprobe made[CUDA_MAX_PLACES], *at;
 	size_t n_made = 0, kept = 0;
@@ -234,7 +239,8 @@ static int attach(struct cuda *c, const struct cuda_process *p, struct bpf_progr
 
 static int attach_kernels(struct cuda *c, struct cuda_process *p, const struct cuda_file *f)
 {
-	int n = attach(c, p, c->skel->progs.cuda_launch, false, f->fd, f->kernels, f->n_kernels, &p->kernel_probes);
+	int n = attach(c, p, c->skel->progs.cuda_launch, false, f->fd, f->kernels, f->n_kernels,
+		       &p->kernel_probes);
 
 	p->n_kernel_functions += n > 0 ? n : 0;
 	return n;
@@ -261,18 +267,22 @@ void cuda_kernels_detach(struct cuda_process *p)
 }
 
 /* Returns before entries: of a call whose entry is seen, the return will be. */
-static int attach_rest(struct cuda *c, struct cuda_process *p, int fd, const struct cuda_places *places)
+static int attach_rest(struct cuda *c, struct cuda_process *p, int fd,
+		       const struct cuda_places *places)
 {
-	const struct bpf_uprobe_place *timed = places->at[CUDA_TIMED], *launches = places->at[CUDA_LAUNCHES];
+	const struct bpf_uprobe_place *timed = places->at[CUDA_TIMED],
+				      *launches = places->at[CUDA_LAUNCHES];
 	int n_timed, n_launches;
 
-	n_timed = attach(c, p, c->skel->progs.cuda_leave, true, fd, timed, places->n[CUDA_TIMED], &p->probes);
+	n_timed = attach(c, p, c->skel->progs.cuda_leave, true, fd, timed, places->n[CUDA_TIMED],
+			 &p->probes);
 	if (n_timed >= 0)
-		n_timed = attach(c, p, c->skel->progs.cuda_enter, false, fd, timed, places->n[CUDA_TIMED], &p->probes);
+		n_timed = attach(c, p, c->skel->progs.cuda_enter, false, fd, timed,
+				 places->n[CUDA_TIMED], &p->probes);
 	if (n_timed < 0)
 		return n_timed;
-	n_launches = attach(c, p, c->skel->progs.cuda_launch, false, fd, launches, places->n[CUDA_LAUNCHES],
-			    &p->probes);
+	n_launches = attach(c, p, c->skel->progs.cuda_launch, false, fd, launches,
+			    places->n[CUDA_LAUNCHES], &p->probes);
 	return n_launches < 0 ? n_launches : n_timed + n_launches;
 }
 
@@ -289,7 +299,8 @@ static const char *name_of(const struct proc_map *map)
 	return slash ? slash + 1 : map->path;
 }
 
-static void say_dear(const struct adding *a, const struct proc_map *map, const struct cuda_places *places)
+static void say_dear(const struct adding *a, const struct proc_map *map,
+		     const struct cuda_places *places)
 {
 	size_t n = 0;
 
@@ -303,7 +314,8 @@ static void say_dear(const struct adding *a, const struct proc_map *map, const s
 }
 
 /* `owner` gets the probes. */
-static int probe_file(struct adding *a, struct cuda_process *owner, const struct proc_map *map, int fd)
+static int probe_file(struct adding *a, struct cuda_process *owner, const struct proc_map *map,
+		      int fd)
 {
 	struct cuda *c = a->c;
 	struct cuda_places places;
@@ -311,7 +323,8 @@ static int probe_file(struct adding *a, struct cuda_process *owner, const struct
 	int n, err = cuda_places_find(fd, owner->slot, owner == c->everyone, &places);
 
 	if (err) {
-		snprintf(a->why, WHY_BYTES, "%.40s has none of the functions that are probed", name_of(map));
+		snprintf(a->why, WHY_BYTES, "%.40s has none of the functions that are probed",
+			 name_of(map));
 		return err == -ENOENT ? err : -ENOEXEC;
 	}
 	if (!c->priced)
@@ -366,7 +379,8 @@ static int on_map(void *ctx, const struct proc_map *map)
 		return 0;
 	fd = proc_open_map(a->p->tgid, map, path, sizeof(path));
 	if (fd < 0) {
-		snprintf(a->why, WHY_BYTES, "%.40s cannot be read: %s", name_of(map), strerror(-fd));
+		snprintf(a->why, WHY_BYTES, "%.40s cannot be read: %s", name_of(map),
+			 strerror(-fd));
 		return 0;
 	}
 	err = add_file(a, map, fd);
@@ -386,8 +400,9 @@ static int be_known(struct cuda *c, const struct cuda_process *p)
 {
 	uint32_t slot = p->slot;
 
-	return c->multi ? 0 : bpf_map__update_elem(c->skel->maps.slots, &p->tgid, sizeof(p->tgid), &slot,
-						   sizeof(slot), BPF_ANY);
+	return c->multi ? 0
+			: bpf_map__update_elem(c->skel->maps.slots, &p->tgid, sizeof(p->tgid),
+					       &slot, sizeof(slot), BPF_ANY);
 }
 
 int cuda__add(struct cuda *c, uint32_t tgid, char why[160])
@@ -457,7 +472,8 @@ void cuda__cost(const struct cuda *c, struct cuda_cost *ret)
 
 		ret->run_ns += t->run_ns;
 		ret->runs += t->runs;
-		ret->paid_ns += (t->runs - t->dear_runs) * cuda_hit_ns(c, false) + t->dear_runs * cuda_hit_ns(c, true);
+		ret->paid_ns += (t->runs - t->dear_runs) * cuda_hit_ns(c, false) +
+				t->dear_runs * cuda_hit_ns(c, true);
 		ret->launches += t->kernels;
 		ret->graph_launches += t->graphs;
 		ret->syncs += t->syncs;

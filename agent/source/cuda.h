@@ -21,7 +21,8 @@ struct cuda_opts {
 };
 /* Its events come out of src_bpf__poll as TL_GPU_LAUNCH, in the order of their end. Close it before
  * `bpf`. 0, -ENOMEM, or -errno of loading with *why set. */
-int cuda__open(struct src_bpf *bpf, const struct cuda_opts *opts, struct cuda **ret, const char **why);
+int cuda__open(struct src_bpf *bpf, const struct cuda_opts *opts, struct cuda **ret,
+	       const char **why);
 void cuda__close(struct cuda *c);	/* NULL is fine */
 
 /* Probes the libcuda that this process has mapped, by inode. `why` (160 bytes) gets one

@@ -26,7 +26,8 @@ static uint64_t price_of(const struct cuda *c, const struct cuda_process *p, uin
 }
 
 /* The processes whose probes these are: p itself, or all. */
-static struct cuda_process *const *members(const struct cuda *c, struct cuda_process *const *p, size_t *ret_n)
+static struct cuda_process *const *members(const struct cuda *c, struct cuda_process *const *p,
+					   size_t *ret_n)
 {
 	*ret_n = *p == c->everyone ? c->processes.n : 1;
 	return *p == c->everyone ? c->processes.v : p;
@@ -80,8 +81,9 @@ static void set_level(struct cuda *c, struct cuda_process *p, uint8_t level, uin
 
 void cuda_budget_begin(struct cuda *c, struct cuda_process *p, uint64_t now_ns)
 {
-	uint8_t level = c->opts.no_kernels ? CUDA_LEVEL_OFF : c->opts.count_kernels ? CUDA_LEVEL_COUNTED :
-			CUDA_LEVEL_EACH;
+	uint8_t level = c->opts.no_kernels	? CUDA_LEVEL_OFF
+			: c->opts.count_kernels ? CUDA_LEVEL_COUNTED
+						: CUDA_LEVEL_EACH;
 
 	p->off_ns = now_ns;
 	p->off_untold = c->opts.no_kernels;
@@ -96,7 +98,8 @@ void cuda_budget_begin(struct cuda *c, struct cuda_process *p, uint64_t now_ns)
 }
 
 /* dur_ns 0: from now on, nobody knows until when. */
-static int say_unseen(const struct cuda *c, struct cuda_process *p, uint64_t dur_ns, const struct emit *out)
+static int say_unseen(const struct cuda *c, struct cuda_process *p, uint64_t dur_ns,
+		      const struct emit *out)
 {
 	struct cuda_process *const *m;
 	int err = 0;
@@ -124,7 +127,8 @@ static int take_off(struct cuda *c, struct cuda_process *p, uint64_t now_ns, con
 	return say_unseen(c, p, 0, out);
 }
 
-static int look_again(struct cuda *c, struct cuda_process *p, uint64_t now_ns, const struct emit *out)
+static int look_again(struct cuda *c, struct cuda_process *p, uint64_t now_ns,
+		      const struct emit *out)
 {
 	if (cuda_kernels_attach(c, p) <= 0) {
 		p->retry_ns = now_ns + p->pause_ns;
@@ -138,7 +142,8 @@ static int judge(struct cuda *c, struct cuda_process *p, uint64_t now_ns, const 
 {
 	uint64_t n = launched(c, p);
 	uint64_t elapsed = now_ns - p->since_ns, room_ns = c->opts.kernel_budget_ppm * 1000ull;
-	uint64_t each = n * price_of(c, p, CUDA_LEVEL_EACH), counted = n * price_of(c, p, CUDA_LEVEL_COUNTED);
+	uint64_t each = n * price_of(c, p, CUDA_LEVEL_EACH),
+		 counted = n * price_of(c, p, CUDA_LEVEL_COUNTED);
 
 	if (elapsed > NS_PER_S)	/* nobody called for a while */
 		room_ns = room_ns * (elapsed / 1000) / (NS_PER_S / 1000);
@@ -158,7 +163,8 @@ static int judge(struct cuda *c, struct cuda_process *p, uint64_t now_ns, const 
 	return 0;
 }
 
-int cuda_budget_poll(struct cuda *c, struct cuda_process *p, uint64_t now_ns, const struct emit *out)
+int cuda_budget_poll(struct cuda *c, struct cuda_process *p, uint64_t now_ns,
+		     const struct emit *out)
 {
 	if (p->level != CUDA_LEVEL_OFF)
 		return judge(c, p, now_ns, out);
@@ -180,7 +186,8 @@ int cuda_bursts_say(struct cuda *c, uint64_t now_ns, const struct emit *out)
 		struct cuda_burst *b = &c->bursts[i], now;
 		struct tl_gpu_launch ev;
 
-		if (!__atomic_load_n(&b->n, __ATOMIC_ACQUIRE) || !b->id || b->last_ns + burst_over_ns > now_ns)
+		if (!__atomic_load_n(&b->n, __ATOMIC_ACQUIRE) || !b->id ||
+		    b->last_ns + burst_over_ns > now_ns)
 			continue;
 		now = *b;
 		now.n = __atomic_exchange_n(&b->n, 0, __ATOMIC_ACQ_REL);
@@ -189,8 +196,8 @@ int cuda_bursts_say(struct cuda *c, uint64_t now_ns, const struct emit *out)
 		ev = (struct tl_gpu_launch){
 			.hdr = { sizeof(ev), TL_GPU_LAUNCH, now.many ? TL_LAUNCH_MANY : 0, now.id >> 32,
 				 (uint32_t)now.id, now.first_ns },
-			.dur_ns = now.last_ns - now.first_ns, .stream = now.stream, .what = now.what,
-			.n = now.n, .call = TL_CALL_KERNEL,
+			.dur_ns = now.last_ns - now.first_ns, .stream = now.stream,
+			.what = now.what, .n = now.n, .call = TL_CALL_KERNEL,
 		};
 		err = emit(out, &ev.hdr);
 	}

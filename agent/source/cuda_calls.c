@@ -122,8 +122,8 @@ static bool has_place(const struct cuda_places *p, uint64_t offset)
 	return false;
 }
 
-static void add_place(const struct elfsyms *e, const struct cuda_call *c, const char *name, uint16_t slot,
-		      struct cuda_places *p)
+static void add_place(const struct elfsyms *e, const struct cuda_call *c, const char *name,
+		      uint16_t slot, struct cuda_places *p)
 {
 	struct probe_place place;
 	uint8_t code[CODE_BYTES];

@@ -52,7 +52,8 @@ static int on_map(void *ctx, const struct proc_map *map)
 	return 1;
 }
 
-static uint32_t price_of(struct bpf_program *prog, bool multi, uint64_t cookie, void (*fn)(const void *args))
+static uint32_t price_of(struct bpf_program *prog, bool multi, uint64_t cookie,
+			 void (*fn)(const void *args))
 {
 	struct finder f = { .addr = (uintptr_t)fn };
 	struct bpf_uprobe_place place = { .cookie = cookie };
@@ -77,8 +78,8 @@ static uint32_t price_of(struct bpf_program *prog, bool multi, uint64_t cookie, 
 	return probed > bare ? probed - bare : 0;
 }
 
-void cuda_price_measure(struct bpf_program *prog, bool multi, uint64_t cookie, volatile uint32_t *mode,
-			struct cuda_price *ret)
+void cuda_price_measure(struct bpf_program *prog, bool multi, uint64_t cookie,
+			volatile uint32_t *mode, struct cuda_price *ret)
 {
 	*mode = CUDA_COUNTED;
 	ret->counted_ns = price_of(prog, multi, cookie, cuda_price_push);

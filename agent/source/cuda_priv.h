@@ -43,8 +43,8 @@ struct cuda_price {		/* ns per call, 0: could not be measured */
 };
 /* Lets this very process pay for some calls of functions of its own. `prog` is the program of
  * launches, `cookie` makes it a trial, `mode` is that of the cookie's slot. */
-void cuda_price_measure(struct bpf_program *prog, bool multi, uint64_t cookie, volatile uint32_t *mode,
-			struct cuda_price *ret);
+void cuda_price_measure(struct bpf_program *prog, bool multi, uint64_t cookie,
+			volatile uint32_t *mode, struct cuda_price *ret);
 
 /* ---- the whole ---- */
 
@@ -111,7 +111,8 @@ void cuda_kernels_detach(struct cuda_process *p);
 
 /* cuda_budget.c */
 void cuda_budget_begin(struct cuda *c, struct cuda_process *p, uint64_t now_ns);
-int cuda_budget_poll(struct cuda *c, struct cuda_process *p, uint64_t now_ns, const struct emit *out);
+int cuda_budget_poll(struct cuda *c, struct cuda_process *p, uint64_t now_ns,
+		     const struct emit *out);
 /* Those that are over. */
 int cuda_bursts_say(struct cuda *c, uint64_t now_ns, const struct emit *out);
 uint32_t cuda_hit_ns(const struct cuda *c, bool dear);	/* measured, else what is usual */

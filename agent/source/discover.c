@@ -111,7 +111,8 @@ static int is_past(struct search *s, pid_t pid)
 	struct proc_facts f = { 0 };
 	int err;
 
-	if (!p || s->now_ns - p->looked_ns > past_age_ns || proc_glance(pid, &f) || f.start_ns != p->start_ns || strcmp(f.comm, p->comm) != 0)
+	if (!p || s->now_ns - p->looked_ns > past_age_ns || proc_glance(pid, &f) ||
+	    f.start_ns != p->start_ns || strcmp(f.comm, p->comm) != 0)
 		return 0;
 	p->seen = true;
 	if (f.kernel_thread)
@@ -127,7 +128,8 @@ static void remember(struct search *s, const struct found *f)
 {
 	struct past *p;
 
-	if (!s->past || f->refused || (!f->facts.kernel_thread && s->now_ns - f->facts.start_ns < old_ns))
+	if (!s->past || f->refused ||
+	    (!f->facts.kernel_thread && s->now_ns - f->facts.start_ns < old_ns))
 		return;
 	p = map__put(s->past->by_pid, f->facts.pid, NULL);
 	if (!p)

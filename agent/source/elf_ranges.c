@@ -41,7 +41,8 @@ static int find_symbols(const struct elfsyms *e, Elf64_Shdr *ret)
 	for (uint32_t i = 0; i < e->n_sections && i < MAX_SECTIONS; i++) {
 		if (read_section(e, i, &s))
 			return err;
-		if ((s.sh_type != SHT_SYMTAB && s.sh_type != SHT_DYNSYM) || s.sh_entsize != sizeof(Elf64_Sym))
+		if ((s.sh_type != SHT_SYMTAB && s.sh_type != SHT_DYNSYM) ||
+		    s.sh_entsize != sizeof(Elf64_Sym))
 			continue;
 		*ret = s;
 		err = 0;
@@ -80,8 +81,8 @@ static int add(range_vec *v, const struct elfsyms *e, const Elf64_Sym *s, const 
 	return 0;
 }
 
-static int read_symbols(const struct elfsyms *e, const Elf64_Shdr *sec, const char *strings, size_t n_bytes,
-			range_vec *v)
+static int read_symbols(const struct elfsyms *e, const Elf64_Shdr *sec, const char *strings,
+			size_t n_bytes, range_vec *v)
 {
 	Elf64_Sym *syms = malloc(CHUNK * sizeof(*syms));
 	int err = syms ? 0 : -ENOMEM;
@@ -94,8 +95,8 @@ static int read_symbols(const struct elfsyms *e, const Elf64_Shdr *sec, const ch
 		if (read_all(e->fd, syms, n * sizeof(*syms), sec->sh_offset + at))
 			break;
 		for (size_t i = 0; i < n && !err; i++) {
-			if (ELF64_ST_TYPE(syms[i].st_info) == STT_FUNC && syms[i].st_shndx && syms[i].st_size &&
-			    syms[i].st_name < n_bytes)
+			if (ELF64_ST_TYPE(syms[i].st_info) == STT_FUNC && syms[i].st_shndx &&
+			    syms[i].st_size && syms[i].st_name < n_bytes)
 				err = add(v, e, &syms[i], strings + syms[i].st_name);
 		}
 	}
@@ -120,8 +121,8 @@ int elf_ranges_read(int fd, struct elf_range **ret, size_t *ret_n)
 
 	*ret = NULL;
 	*ret_n = 0;
-	if (elfsyms_open(fd, &e) || find_symbols(&e, &syms) || read_section(&e, syms.sh_link, &strs) ||
-	    !strs.sh_size || strs.sh_size > MAX_STRINGS)
+	if (elfsyms_open(fd, &e) || find_symbols(&e, &syms) ||
+	    read_section(&e, syms.sh_link, &strs) || !strs.sh_size || strs.sh_size > MAX_STRINGS)
 		return 0;
 	strings = malloc(strs.sh_size);
 	if (!strings)

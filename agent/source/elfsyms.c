@@ -229,8 +229,8 @@ int elfsyms_section(const struct elfsyms *e, const char *name, Elf64_Shdr *ret)
 	Elf64_Shdr s, names;
 	int err;
 
-	if (e->section_size != sizeof(s) || e->n_sections > MAX_SECTIONS || e->names_section >= e->n_sections ||
-	    len > sizeof(got))
+	if (e->section_size != sizeof(s) || e->n_sections > MAX_SECTIONS ||
+	    e->names_section >= e->n_sections || len > sizeof(got))
 		return -ENOENT;
 	err = read_section(e, e->names_section, &names);
 	for (uint16_t i = 0; !err && i < e->n_sections; i++) {

@@ -144,7 +144,8 @@ static void name_held(struct thread *t, const struct tl_thread_span *last)
 	}
 }
 
-static int hold(struct host *h, struct thread *t, const struct tl_thread_span *span, const struct emit *out)
+static int hold(struct host *h, struct thread *t, const struct tl_thread_span *span,
+		const struct emit *out)
 {
 	struct tl_thread_span *last = t->held.n ? &t->held.v[t->held.n - 1] : NULL;
 	uint64_t gap_ns = last ? span->since_ns - last->hdr.ts_ns : 0;
@@ -163,7 +164,8 @@ static int hold(struct host *h, struct thread *t, const struct tl_thread_span *s
 	return err;
 }
 
-static int on_sleep(struct host *h, struct thread *t, const struct tl_thread_span *span, const struct emit *out)
+static int on_sleep(struct host *h, struct thread *t, const struct tl_thread_span *span,
+		    const struct emit *out)
 {
 	struct tl_thread_span cut = *span;
 	int err;
@@ -327,7 +329,8 @@ static int release_old(struct host *h, uint64_t until_ns, const struct emit *out
 {
 	int err = 0;
 
-	for (struct thread *t = map__oldest(h->threads, NULL); t && !err; t = map__newer(h->threads, t, NULL)) {
+	for (struct thread *t = map__oldest(h->threads, NULL); t && !err;
+	     t = map__newer(h->threads, t, NULL)) {
 		if (t->held.n && t->held.v[t->held.n - 1].hdr.ts_ns < until_ns)
 			err = release_held(h, t, out);
 	}
@@ -347,7 +350,8 @@ int host__end(struct host *h, uint64_t now_ns, const struct emit *out)
 {
 	int err = release_old(h, UINT64_MAX, out);
 
-	for (struct process *p = map__oldest(h->processes, NULL); p; p = map__newer(h->processes, p, NULL))
+	for (struct process *p = map__oldest(h->processes, NULL); p;
+	     p = map__newer(h->processes, p, NULL))
 		p->next_scan_ns = 0;
 	err = err ? err : host_scan(h, now_ns, out);
 	err = err ? err : host_bpf_tell_open(h, now_ns, out);

@@ -197,11 +197,13 @@ void host_bpf_watch(struct host *h, const struct process *p, uint32_t tid, uint3
 	if (!asked)
 		return;		/* full: that thread is not watched */
 	*asked = watch;
-	bpf_map__update_elem(h->sched->maps.watched, &tid, sizeof(tid), &watch, sizeof(watch), BPF_ANY);
+	bpf_map__update_elem(h->sched->maps.watched, &tid, sizeof(tid), &watch, sizeof(watch),
+			     BPF_ANY);
 	__atomic_fetch_add(&h->sched->bss->watch_gen, 1, __ATOMIC_RELEASE);
 }
 
-void host_bpf_cpu_times(struct host *h, void (*fn)(void *ctx, uint32_t tgid, uint32_t tid, uint64_t cpu_ns),
+void host_bpf_cpu_times(struct host *h,
+			void (*fn)(void *ctx, uint32_t tgid, uint32_t tid, uint64_t cpu_ns),
 			void *ctx)
 {
 	struct sched_thread values[BATCH];
@@ -215,7 +217,8 @@ void host_bpf_cpu_times(struct host *h, void (*fn)(void *ctx, uint32_t tgid, uin
 	for (; !err; first = false, n = BATCH) {
 		uint64_t now = monotonic_ns();
 
-		err = bpf_map_lookup_batch(map, first ? NULL : &cursor, &cursor, keys, values, &n, NULL);
+		err = bpf_map_lookup_batch(map, first ? NULL : &cursor, &cursor, keys, values, &n,
+					   NULL);
 		if (err && err != -ENOENT)	/* that says: these were the last */
 			return;
 		for (uint32_t i = 0; i < n; i++) {
@@ -231,7 +234,8 @@ bool host_bpf_is_busy(struct host *h, uint32_t tid, uint64_t since_ns)
 {
 	struct sched_thread t;
 
-	return h->sched && !bpf_map__lookup_elem(h->sched->maps.threads, &tid, sizeof(tid), &t, sizeof(t), 0) &&
+	return h->sched &&
+	       !bpf_map__lookup_elem(h->sched->maps.threads, &tid, sizeof(tid), &t, sizeof(t), 0) &&
 	       t.where != ASLEEP && t.awake_ns <= since_ns;
 }
 
@@ -263,7 +267,8 @@ int host_bpf_tell_open(struct host *h, uint64_t now_ns, const struct emit *out)
 			.hdr = { sizeof(span), TL_THREAD_SPAN, TL_F_TRUNC, t->tgid, tid, now_ns },
 		};
 
-		if (bpf_map__lookup_elem(h->sched->maps.threads, &tid, sizeof(tid), &s, sizeof(s), 0)) {
+		if (bpf_map__lookup_elem(h->sched->maps.threads, &tid, sizeof(tid), &s, sizeof(s),
+					 0)) {
 			/* It never left a CPU, nor came to one. */
 			if (!host_is_stopped(t->tgid, tid))
 				continue;

@@ -243,7 +243,8 @@ static int tell(struct host *h, uint64_t cgroup, struct tl_throttle *ev, const s
 	size_t n = 0, i;
 	int err = 0;
 
-	for (struct process *p = map__oldest(h->processes, NULL); p && !err; p = map__newer(h->processes, p, NULL)) {
+	for (struct process *p = map__oldest(h->processes, NULL); p && !err;
+	     p = map__newer(h->processes, p, NULL)) {
 		if (!is_in(p, cgroup))
 			continue;
 		for (i = 0; i < n && told[i] != p->cgroup; i++)
@@ -256,7 +257,8 @@ static int tell(struct host *h, uint64_t cgroup, struct tl_throttle *ev, const s
 	return err;
 }
 
-static int look(struct host *h, uint64_t cgroup, struct quota *q, uint64_t now_ns, const struct emit *out)
+static int look(struct host *h, uint64_t cgroup, struct quota *q, uint64_t now_ns,
+		const struct emit *out)
 {
 	struct tl_throttle ev = { .hdr = { sizeof(ev), TL_THROTTLE, 0, 0, 0, now_ns } };
 	struct cgroup_stat s;
@@ -293,11 +295,13 @@ static int place(struct host *h, const struct emit *out)
 	uint64_t tid;
 	int err = 0;
 
-	for (struct process *p = map__oldest(h->processes, NULL); p; p = map__newer(h->processes, p, NULL)) {
+	for (struct process *p = map__oldest(h->processes, NULL); p;
+	     p = map__newer(h->processes, p, NULL)) {
 		p->last_cgroup = p->cgroup;
 		host_cgroup_find(h, p);
 	}
-	for (struct thread *t = map__oldest(h->threads, &tid); t && !err; t = map__newer(h->threads, t, &tid)) {
+	for (struct thread *t = map__oldest(h->threads, &tid); t && !err;
+	     t = map__newer(h->threads, t, &tid)) {
 		const struct process *p = t->told ? map__get(h->processes, t->tgid) : NULL;
 
 		if (p && p->cgroup != p->last_cgroup)
@@ -316,7 +320,8 @@ int host_cgroup_poll(struct host *h, uint64_t now_ns, const struct emit *out)
 		err = place(h, out);
 	}
 
-	for (struct quota *q = map__oldest(h->quotas, &id); q && !err; q = map__newer(h->quotas, q, &id)) {
+	for (struct quota *q = map__oldest(h->quotas, &id); q && !err;
+	     q = map__newer(h->quotas, q, &id)) {
 		if (!q->checked_ns || now_ns - q->checked_ns > check_gap_ns) {
 			q->checked_ns = now_ns;
 			read_quota(h, q);

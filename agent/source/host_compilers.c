@@ -28,8 +28,9 @@ void host_compilers_close(struct host *h)
 static bool is_compiler(const char *name)
 {
 	static const char *const names[] = {
-		"g++", "gcc", "c++", "cc", "cc1", "cc1plus", "as", "ld", "ld.lld", "collect2", "lto1", "clang", "clang++",
-		"nvcc", "cicc", "ptxas", "nvlink", "fatbinary", "cudafe++", "hipcc", "icpx", "ninja",
+		"g++",	  "gcc",       "c++",	   "cc",    "cc1",     "cc1plus", "as",	  "ld",
+		"ld.lld", "collect2",  "lto1",	   "clang", "clang++", "nvcc",	  "cicc", "ptxas",
+		"nvlink", "fatbinary", "cudafe++", "hipcc", "icpx",    "ninja",
 	};
 	size_t len = strcspn(name, "-");	/* g++-12 */
 
@@ -63,7 +64,8 @@ static int tell(struct host *h, struct process *p, uint64_t ts_ns, const struct 
 	struct thread *t = host_thread(h, p->tgid, p->tgid);
 	struct tl_code ev = {
 		.hdr = { sizeof(ev), TL_CODE, 0, p->tgid, p->tgid, ts_ns },
-		.since_ns = p->compile_since_ns, .code = TL_CODE_COMPILE, .n_samples = 1, .of_samples = 1,
+		.since_ns = p->compile_since_ns, .code = TL_CODE_COMPILE, .n_samples = 1,
+		.of_samples = 1,
 	};
 	int err = t && !t->told ? host_tell_thread(h, p->tgid, t, out) : 0;
 
@@ -91,7 +93,8 @@ int host_compilers_end(struct host *h, uint64_t now_ns, const struct emit *out)
 {
 	int err = 0;
 
-	for (struct process *p = map__oldest(h->processes, NULL); p && !err; p = map__newer(h->processes, p, NULL)) {
+	for (struct process *p = map__oldest(h->processes, NULL); p && !err;
+	     p = map__newer(h->processes, p, NULL)) {
 		if (p->n_compilers)
 			err = tell(h, p, now_ns, out);
 		p->n_compilers = 0;

@@ -79,7 +79,8 @@ int host_bpf_follow(struct host *h);	/* the processes of h->processes, and no ot
 bool host_bpf_is_busy(struct host *h, uint32_t tid, uint64_t since_ns);
 void host_bpf_watch(struct host *h, const struct process *p, uint32_t tid, uint32_t watch);
 /* Calls fn for each thread with its CPU time since it is followed. */
-void host_bpf_cpu_times(struct host *h, void (*fn)(void *ctx, uint32_t tgid, uint32_t tid, uint64_t cpu_ns),
+void host_bpf_cpu_times(struct host *h,
+			void (*fn)(void *ctx, uint32_t tgid, uint32_t tid, uint64_t cpu_ns),
 			void *ctx);
 /* Waits that have not ended: for a CPU, for the disk, and of threads that are stopped. */
 int host_bpf_tell_open(struct host *h, uint64_t now_ns, const struct emit *out);
@@ -93,8 +94,8 @@ int host_stack_take(struct host *h, const struct tl_raw_stack *ev, const struct 
 void host_stack_forget(struct process *p);
 /* The thread of a process, other than `tid`, that did not sleep for most of a span: its id,
  * 0: none; and for how long. */
-uint32_t host_stack_busy(const struct host *h, uint32_t tgid, uint32_t tid, uint64_t since_ns, uint64_t end_ns,
-			 uint64_t *ret_ns);
+uint32_t host_stack_busy(const struct host *h, uint32_t tgid, uint32_t tid, uint64_t since_ns,
+			 uint64_t end_ns, uint64_t *ret_ns);
 
 /* host_cgroup.c */
 int host_cgroup_open(struct host *h);
@@ -111,7 +112,8 @@ void host_name_thread(struct thread *t, uint32_t tid, uint64_t now_ns);
 struct thread *host_thread(struct host *h, uint32_t tgid, uint32_t tid);
 bool host_is_stopped(uint32_t tgid, uint32_t tid);	/* by a signal, a debugger or
 							 * a freezer, as /proc says */
-int host_judge(struct host *h, uint32_t tid, struct thread *t, uint64_t wall_ns, const struct emit *out);
+int host_judge(struct host *h, uint32_t tid, struct thread *t, uint64_t wall_ns,
+	       const struct emit *out);
 int host_tell_thread(struct host *h, uint32_t tid, struct thread *t, const struct emit *out);
 int host_scan(struct host *h, uint64_t now_ns, const struct emit *out);
 

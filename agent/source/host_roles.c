@@ -42,7 +42,8 @@ static bool computes(const struct thread_facts *f)
 {
 	if (f->interprets || !f->wall_ns || f->cpu_ns < f->wall_ns / 100 * COMPUTES_PCT_OF_WALL)
 		return false;
-	if (!strcmp(f->process, "api") || !strcmp(f->process, "front") || !strcmp(f->process, "detokenizer"))
+	if (!strcmp(f->process, "api") || !strcmp(f->process, "front") ||
+	    !strcmp(f->process, "detokenizer"))
 		return false;
 	return f->engine_cpu_ns && f->cpu_ns >= f->engine_cpu_ns / 100 * COMPUTES_PCT_OF_ENGINE;
 }
@@ -76,8 +77,8 @@ uint32_t thread_watch(uint16_t engine, uint16_t role)
 		/* llama.cpp's computes itself: that it runs for long is no news. */
 		if (is_llama(engine))
 			return SLEEP(FUTEX) | SLEEP(OTHER) | WATCH_CODE;
-		return SLEEP(FUTEX) | SLEEP(OTHER) | SLEEP(GPU) | SLEEP(SOCKET) | SLEEP(PIPE) | SLEEP(POLL) |
-		       WATCH_RUN | WATCH_CODE;
+		return SLEEP(FUTEX) | SLEEP(OTHER) | SLEEP(GPU) | SLEEP(SOCKET) | SLEEP(PIPE) |
+		       SLEEP(POLL) | WATCH_RUN | WATCH_CODE;
 	case TL_ROLE_FRONT:
 		/* One thread per connection, which waits for each token, is no event loop. */
 		if (is_llama(engine))

@@ -84,7 +84,8 @@ static size_t find_calls(struct images *m, pid_t pid, const struct tl_raw_stack 
 		is_call[n] = images__call(m, ret[n]);
 		if (is_call[n] < 0) {
 			local[n_read] = (struct iovec){ code[n_read], CALL_BYTES };
-			remote[n_read] = (struct iovec){ (void *)(uintptr_t)(ret[n] - CALL_BYTES), CALL_BYTES };
+			remote[n_read] = (struct iovec){ (void *)(uintptr_t)(ret[n] - CALL_BYTES),
+							 CALL_BYTES };
 			at[n_read++] = n;
 		}
 		n++;
@@ -110,8 +111,9 @@ static void name_frame(struct code *c, const struct image_place *at)
 /* Interpreters, the C library and the like are on every stack. */
 static bool is_plain(const char *file)
 {
-	static const char *const parts[] = { "libc.so", "libc-", "libpython", "python3", "libpthread",
-					     "libstdc++", "ld-linux", "libgcc", "uvloop", "[vdso]", "libm.so" };
+	static const char *const parts[] = { "libc.so",	   "libc-",	"libpython", "python3",
+					     "libpthread", "libstdc++", "ld-linux",  "libgcc",
+					     "uvloop",	   "[vdso]",	"libm.so" };
 
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
 		if (strstr(file, parts[i]))
@@ -182,7 +184,8 @@ static struct code ask_python(struct process *p, const struct tl_raw_stack *ev, 
 	int n, code;
 
 	/* A process that has just begun has not mapped it yet. */
-	if (!p->python && p->n_python_tries < MAX_PYTHON_TRIES && now_ns - p->python_sought_ns > python_try_gap_ns) {
+	if (!p->python && p->n_python_tries < MAX_PYTHON_TRIES &&
+	    now_ns - p->python_sought_ns > python_try_gap_ns) {
 		p->python_sought_ns = now_ns;
 		p->n_python_tries++;
 		pyframes__new(p->tgid, p->images, now_ns, &p->python);
@@ -210,8 +213,8 @@ static struct code ask_python(struct process *p, const struct tl_raw_stack *ev, 
 
 /* What native code does not tell. The agent comes a moment later than the sample: that counts only
  * if the thread has not slept meanwhile. */
-static void add_python(struct host *h, struct process *p, const struct tl_raw_stack *ev, uint64_t now_ns,
-		       struct run *r, struct code *c)
+static void add_python(struct host *h, struct process *p, const struct tl_raw_stack *ev,
+		       uint64_t now_ns, struct run *r, struct code *c)
 {
 	if (!r->python_ns || now_ns - r->python_ns > python_gap_ns) {
 		r->python_ns = now_ns;
@@ -314,7 +317,8 @@ static int tell(struct host *h, const struct tl_raw_stack *end, const struct emi
 		n_alone += is_episode(&r, &r.codes[i]) ? r.codes[i].n : 0;
 	for (size_t i = 0; i < r.n_codes && !err; i++) {
 		struct tl_code ev = {
-			.hdr = { sizeof(ev), TL_CODE, 0, end->hdr.tgid, end->hdr.tid, end->hdr.ts_ns },
+			.hdr = { sizeof(ev), TL_CODE, 0, end->hdr.tgid, end->hdr.tid,
+				 end->hdr.ts_ns },
 			.since_ns = r.since_ns,
 			.code = r.codes[i].code,
 			.n_samples = r.codes[i].n,
@@ -344,8 +348,8 @@ static bool is_over(void *ctx, uint64_t tid, void *value)
 	return ((const struct run *)value)->end_ns;
 }
 
-uint32_t host_stack_busy(const struct host *h, uint32_t tgid, uint32_t tid, uint64_t since_ns, uint64_t end_ns,
-			 uint64_t *ret_ns)
+uint32_t host_stack_busy(const struct host *h, uint32_t tgid, uint32_t tid, uint64_t since_ns,
+			 uint64_t end_ns, uint64_t *ret_ns)
 {
 	uint64_t key, best_ns = (end_ns - since_ns) / 2;
 	uint32_t best = 0;
@@ -365,8 +369,8 @@ uint32_t host_stack_busy(const struct host *h, uint32_t tgid, uint32_t tid, uint
 
 static bool interprets(uint16_t code)
 {
-	return code == TL_CODE_GC || code == TL_CODE_REGEX || code == TL_CODE_JSON || code == TL_CODE_TEMPLATE ||
-	       code == TL_CODE_METRICS;
+	return code == TL_CODE_GC || code == TL_CODE_REGEX || code == TL_CODE_JSON ||
+	       code == TL_CODE_TEMPLATE || code == TL_CODE_METRICS;
 }
 
 int host_stack_take(struct host *h, const struct tl_raw_stack *ev, const struct emit *out)

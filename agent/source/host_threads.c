@@ -50,7 +50,8 @@ void host_name_thread(struct thread *t, uint32_t tid, uint64_t now_ns)
 
 bool host_is_stopped(uint32_t tgid, uint32_t tid)
 {
-	static const char *const sites[] = { "do_freezer_trap", "__refrigerator", "do_signal_stop", "ptrace_stop" };
+	static const char *const sites[] = { "do_freezer_trap", "__refrigerator", "do_signal_stop",
+					     "ptrace_stop" };
 	char buf[256], *state;
 
 	if (!read_task_file(tgid, tid, "stat", buf, sizeof(buf)))
@@ -102,7 +103,8 @@ int host_tell_thread(struct host *h, uint32_t tid, struct thread *t, const struc
 	return emit(out, &ev.hdr);
 }
 
-int host_judge(struct host *h, uint32_t tid, struct thread *t, uint64_t wall_ns, const struct emit *out)
+int host_judge(struct host *h, uint32_t tid, struct thread *t, uint64_t wall_ns,
+	       const struct emit *out)
 {
 	const struct process *p = map__get(h->processes, t->tgid);
 	struct thread_facts f;
@@ -112,8 +114,8 @@ int host_judge(struct host *h, uint32_t tid, struct thread *t, uint64_t wall_ns,
 		return 0;
 	f = (struct thread_facts){
 		.engine = p->engine, .process = p->role, .comm = t->comm, .is_main = tid == t->tgid,
-		.ran_step = t->ran_step, .spoke_http = t->spoke_http, .interprets = t->interprets, .cpu_ns = t->last_cpu_ns,
-		.engine_cpu_ns = p->engine_cpu_ns, .wall_ns = wall_ns,
+		.ran_step = t->ran_step, .spoke_http = t->spoke_http, .interprets = t->interprets,
+		.cpu_ns = t->last_cpu_ns, .engine_cpu_ns = p->engine_cpu_ns, .wall_ns = wall_ns,
 	};
 	role = thread_role(&f);
 	/* One that computed and does not now still does when there is work. */
@@ -189,7 +191,8 @@ static int scan(struct host *h, struct process *p, uint64_t now_ns, const struct
 
 	p->engine_cpu_ns = 0;
 	measure(h, p, now_ns);
-	for (struct thread *t = map__oldest(h->threads, &tid); t && !err; t = map__newer(h->threads, t, &tid)) {
+	for (struct thread *t = map__oldest(h->threads, &tid); t && !err;
+	     t = map__newer(h->threads, t, &tid)) {
 		if (t->tgid == p->tgid && t->seen)
 			err = host_judge(h, tid, t, wall_ns, out);
 	}
@@ -203,7 +206,8 @@ int host_scan(struct host *h, uint64_t now_ns, const struct emit *out)
 {
 	int err = 0;
 
-	for (struct process *p = map__oldest(h->processes, NULL); p && !err; p = map__newer(h->processes, p, NULL)) {
+	for (struct process *p = map__oldest(h->processes, NULL); p && !err;
+	     p = map__newer(h->processes, p, NULL)) {
 		if (now_ns < p->next_scan_ns)
 			continue;
 		p->gap_ns = p->gap_ns ? 2 * p->gap_ns : first_gap_ns;

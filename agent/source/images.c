@@ -60,7 +60,8 @@ void image_files__free(struct image_files *f)
 {
 	if (!f)
 		return;
-	for (struct file **at = map__oldest(f->by_inode, NULL); at; at = map__newer(f->by_inode, at, NULL)) {
+	for (struct file **at = map__oldest(f->by_inode, NULL); at;
+	     at = map__newer(f->by_inode, at, NULL)) {
 		free((*at)->ranges);
 		free(*at);
 	}
@@ -89,7 +90,8 @@ void images__free(struct images *m)
 
 static struct file *file_of(struct image_files *files, const struct proc_map *map)
 {
-	uint64_t key = map->inode ^ ((uint64_t)map->dev_major << 52) ^ ((uint64_t)map->dev_minor << 40);
+	uint64_t key = map->inode ^ ((uint64_t)map->dev_major << 52) ^
+		       ((uint64_t)map->dev_minor << 40);
 	struct file **at = map__get(files->by_inode, key), *f;
 	const char *name = strrchr(map->path, '/');
 
@@ -99,7 +101,8 @@ static struct file *file_of(struct image_files *files, const struct proc_map *ma
 	if (!f)
 		return NULL;
 	f->code = code_of_library(map->path);
-	str_copy_clean(f->name, sizeof(f->name), name ? name + 1 : map->path, strlen(name ? name + 1 : map->path));
+	str_copy_clean(f->name, sizeof(f->name), name ? name + 1 : map->path,
+		       strlen(name ? name + 1 : map->path));
 	at = map__put(files->by_inode, key, NULL);
 	if (!at) {
 		free(f);

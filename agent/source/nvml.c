@@ -58,9 +58,9 @@ static bool find(struct nvml *n, const struct symbol *s)
 
 static int load(struct nvml *n, const char *path, char why[160])
 {
-	static const struct symbol first_processes = {
-		{ "nvmlDeviceGetComputeRunningProcesses" }, offsetof(struct nvml_api, processes), false
-	};
+	static const struct symbol first_processes = { { "nvmlDeviceGetComputeRunningProcesses" },
+						       offsetof(struct nvml_api, processes),
+						       false };
 	const char *name = path ? path : "libnvidia-ml.so.1";
 
 	n->lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -138,8 +138,10 @@ int nvml_end(struct nvml *n, int result)
 	n->cost.n_calls++;
 	n->cost.calls_ns += ns;
 	n->cost.longest_ns = ns > n->cost.longest_ns ? ns : n->cost.longest_ns;
-	n->cost.n_failed += result != NVML_FINE && result != NVML_NOT_SUPPORTED && result != NVML_FOUND_NONE;
-	if (n->state == NVML_READY && ns > SLOW_MS * NS_PER_MS + waited && ++n->cost.n_slow >= MAX_SLOW) {
+	n->cost.n_failed += result != NVML_FINE && result != NVML_NOT_SUPPORTED &&
+			    result != NVML_FOUND_NONE;
+	if (n->state == NVML_READY && ns > SLOW_MS * NS_PER_MS + waited &&
+	    ++n->cost.n_slow >= MAX_SLOW) {
 		snprintf(why, sizeof(why), "two calls of NVML took more than 0.2 s (%s: %.0f ms): it is left alone from now on",
 			 n->call, ns / 1e6);
 		stop_locked(n, why);
@@ -307,7 +309,8 @@ enum nvml_state nvml__state(struct nvml *n, uint64_t now_ns, char why[160])
 	pthread_mutex_lock(&n->lock);
 	limit_ms = n->state == NVML_STARTING ? START_LIMIT_MS : CALL_LIMIT_MS;
 	if (n->state != NVML_STOPPED && n->call_ns && now_ns > n->call_ns + limit_ms * NS_PER_MS) {
-		snprintf(text, sizeof(text), "%s has not returned for %llu s: NVML is left alone from now on", n->call,
+		snprintf(text, sizeof(text),
+			 "%s has not returned for %llu s: NVML is left alone from now on", n->call,
 			 (unsigned long long)((now_ns - n->call_ns) / NS_PER_S));
 		stop_locked(n, text);
 	}

@@ -9,8 +9,8 @@
 /* tests/sim/nvml_abi.c compares all of this with NVIDIA's headers. */
 
 enum {				/* results */
-	NVML_FINE = 0, NVML_NOT_SUPPORTED = 3, NVML_NO_PERMISSION = 4, NVML_FOUND_NONE = 6, NVML_TOO_SMALL = 7,
-	NVML_NO_DRIVER = 9, NVML_GPU_LOST = 15, NVML_MISMATCH = 18,
+	NVML_FINE = 0, NVML_NOT_SUPPORTED = 3, NVML_NO_PERMISSION = 4, NVML_FOUND_NONE = 6,
+	NVML_TOO_SMALL = 7, NVML_NO_DRIVER = 9, NVML_GPU_LOST = 15, NVML_MISMATCH = 18,
 };
 enum { NVML_SM_CLOCK = 1, NVML_MIG_ON = 1 };
 enum { NVML_UUID_SIZE = 80, NVML_NAME_SIZE = 96, NVML_VERSION_SIZE = 80 };
@@ -61,7 +61,8 @@ struct nvml_api {		/* NULL: this NVML has none of that name */
 	int (*why)(void *device, uint64_t *bits);
 	int (*memory)(void *device, struct nvml_memory_info *info);
 	int (*processes)(void *device, uint32_t *n, void *infos);
-	int (*utilization)(void *device, struct nvml_utilization *samples, uint32_t *n, uint64_t since_us);
+	int (*utilization)(void *device, struct nvml_utilization *samples, uint32_t *n,
+			   uint64_t since_us);
 };
 
 #endif

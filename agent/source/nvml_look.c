@@ -13,7 +13,8 @@ static const char *text_of(int result, char text[32])
 {
 	static const struct { int result; const char *text; } known[] = {
 		{ NVML_NOT_SUPPORTED, "not supported" }, { NVML_NO_PERMISSION, "no permission" },
-		{ NVML_NO_DRIVER, "no NVIDIA driver is loaded" }, { NVML_GPU_LOST, "the GPU is lost" },
+		{ NVML_NO_DRIVER, "no NVIDIA driver is loaded" },
+		{ NVML_GPU_LOST, "the GPU is lost" },
 		{ NVML_MISMATCH, "NVML and the driver are of different versions" },
 	};
 
@@ -66,11 +67,13 @@ int nvml_start(struct nvml *n, char why[160])
 		snprintf(why, 160, "NVML does not start: %s", text_of(err, text));
 		return err;
 	}
-	if (!n->api.version || NVML_CALL(n, "nvmlSystemGetDriverVersion", version, n->driver, sizeof(n->driver)))
+	if (!n->api.version ||
+	    NVML_CALL(n, "nvmlSystemGetDriverVersion", version, n->driver, sizeof(n->driver)))
 		*n->driver = 0;
 	err = NVML_CALL(n, "nvmlDeviceGetCount", count, &count);
 	if (err || !count) {
-		snprintf(why, 160, "NVML knows no device%s%s", err ? ": " : "", err ? text_of(err, text) : "");
+		snprintf(why, 160, "NVML knows no device%s%s", err ? ": " : "",
+			 err ? text_of(err, text) : "");
 		return err ? err : NVML_FOUND_NONE;
 	}
 	count = count < NVML_MAX_DEVICES ? count : NVML_MAX_DEVICES;
@@ -111,7 +114,8 @@ static int list_processes(struct nvml *n, void *handle, struct nvml_look *ret)
 
 	if (!n->api.processes)
 		return NVML_NOT_SUPPORTED;
-	err = NVML_CALL(n, "nvmlDeviceGetComputeRunningProcesses", processes, handle, &count, &infos);
+	err = NVML_CALL(n, "nvmlDeviceGetComputeRunningProcesses", processes, handle, &count,
+			&infos);
 	for (uint32_t i = 0; i < count && i < MAX_LISTED && !err; i++) {
 		struct nvml_process *p = process_of(ret, n->old_processes ? infos.v1[i].pid : infos.v2[i].pid);
 		uint64_t bytes = n->old_processes ? infos.v1[i].bytes : infos.v2[i].bytes;
@@ -136,7 +140,8 @@ static void measure_use(struct nvml *n, uint32_t device, struct nvml_look *ret)
 
 	if (!n->api.utilization)
 		return;
-	err = NVML_CALL(n, "nvmlDeviceGetProcessUtilization", utilization, n->handles[device], samples, &count, since_us);
+	err = NVML_CALL(n, "nvmlDeviceGetProcessUtilization", utilization, n->handles[device],
+			samples, &count, since_us);
 	if (err && err != NVML_FOUND_NONE)
 		return;
 	count = err ? 0 : count < MAX_SAMPLES ? count : MAX_SAMPLES;
@@ -166,10 +171,12 @@ static int read_clock(struct nvml *n, void *handle, struct nvml_look *ret)
 {
 	uint32_t mhz = 0;
 	uint64_t bits = 0;
-	int err = n->api.clock ? NVML_CALL(n, "nvmlDeviceGetClockInfo", clock, handle, NVML_SM_CLOCK, &mhz) :
-				 NVML_NOT_SUPPORTED;
+	int err = n->api.clock ? NVML_CALL(n, "nvmlDeviceGetClockInfo", clock, handle,
+					   NVML_SM_CLOCK, &mhz)
+			       : NVML_NOT_SUPPORTED;
 
-	if (n->api.why && NVML_CALL(n, "nvmlDeviceGetCurrentClocksEventReasons", why, handle, &bits))
+	if (n->api.why &&
+	    NVML_CALL(n, "nvmlDeviceGetCurrentClocksEventReasons", why, handle, &bits))
 		bits = 0;
 	ret->why = nvml_why(bits);
 	ret->mhz = err || bits & NVML_WHY_IDLE ? 0 : mhz;
@@ -179,7 +186,8 @@ static int read_clock(struct nvml *n, void *handle, struct nvml_look *ret)
 static int read_memory(struct nvml *n, void *handle, struct nvml_look *ret)
 {
 	struct nvml_memory_info m;
-	int err = n->api.memory ? NVML_CALL(n, "nvmlDeviceGetMemoryInfo", memory, handle, &m) : NVML_NOT_SUPPORTED;
+	int err = n->api.memory ? NVML_CALL(n, "nvmlDeviceGetMemoryInfo", memory, handle, &m)
+				: NVML_NOT_SUPPORTED;
 
 	if (!err) {
 		ret->total_bytes = m.total;
@@ -208,6 +216,7 @@ void nvml_look_at(struct nvml *n, uint32_t device, bool deep, struct nvml_look *
 	n->n_silent = err && err != NVML_LEAVE ? n->n_silent + 1 : 0;
 	if (n->n_silent < MAX_SILENT)
 		return;
-	snprintf(why, sizeof(why), "NVML tells nothing of devices any more: %s", text_of(err, text));
+	snprintf(why, sizeof(why), "NVML tells nothing of devices any more: %s",
+		 text_of(err, text));
 	nvml_stop(n, why);
 }

@@ -22,7 +22,8 @@ static uint64_t bus_of(const struct nvml_device *d)
 }
 
 /* The devices that are there, by bus. */
-static uint32_t by_bus(const struct nvml_device *d, uint32_t n, uint64_t reachable, uint8_t ret[NVML_MAX_DEVICES])
+static uint32_t by_bus(const struct nvml_device *d, uint32_t n, uint64_t reachable,
+		       uint8_t ret[NVML_MAX_DEVICES])
 {
 	uint32_t k = 0;
 
@@ -42,13 +43,15 @@ static uint32_t by_bus(const struct nvml_device *d, uint32_t n, uint64_t reachab
 static bool are_alike(const struct nvml_device *d, const uint8_t *order, uint32_t n)
 {
 	for (uint32_t i = 1; i < n; i++)
-		if (strcmp(d[order[i]].name, d[order[0]].name) || d[order[i]].max_mhz != d[order[0]].max_mhz)
+		if (strcmp(d[order[i]].name, d[order[0]].name) ||
+		    d[order[i]].max_mhz != d[order[0]].max_mhz)
 			return false;
 	return true;
 }
 
 /* The only device whose UUID begins so, -1: none, or several. */
-static int by_uuid(const struct nvml_device *d, const uint8_t *order, uint32_t n, const char *text, size_t len)
+static int by_uuid(const struct nvml_device *d, const uint8_t *order, uint32_t n, const char *text,
+		   size_t len)
 {
 	int found = -1;
 
@@ -70,8 +73,8 @@ static bool has(const struct nvml_view *v, int device)
 	return false;
 }
 
-void nvml_view_make(const struct nvml_device *devices, uint32_t n, uint64_t reachable, const char *list,
-		    const char *order, struct nvml_view *ret)
+void nvml_view_make(const struct nvml_device *devices, uint32_t n, uint64_t reachable,
+		    const char *list, const char *order, struct nvml_view *ret)
 {
 	uint8_t base[NVML_MAX_DEVICES];
 	uint32_t n_base = by_bus(devices, n, reachable, base);
@@ -137,13 +140,14 @@ static bool uses_more(const struct nvml_process *a, const struct nvml_process *b
 	return a->sm_pct != b->sm_pct ? a->sm_pct > b->sm_pct : a->bytes > b->bytes;
 }
 
-const struct nvml_process *nvml_neighbour(const struct nvml_look *l, bool (*is_own)(void *ctx, uint32_t pid),
-					  void *ctx)
+const struct nvml_process *nvml_neighbour(const struct nvml_look *l,
+					  bool (*is_own)(void *ctx, uint32_t pid), void *ctx)
 {
 	const struct nvml_process *most = NULL;
 
 	for (uint32_t i = 0; i < l->n_processes; i++)
-		if (!is_own(ctx, l->processes[i].pid) && (!most || uses_more(&l->processes[i], most)))
+		if (!is_own(ctx, l->processes[i].pid) &&
+		    (!most || uses_more(&l->processes[i], most)))
 			most = &l->processes[i];
 	return most;
 }
@@ -198,7 +202,8 @@ int nvml_view_of(pid_t pid, const struct nvml_device *devices, uint32_t n, struc
 	int err = text ? read_environ(pid, text) : -ENOMEM;
 
 	if (!err)
-		nvml_view_make(devices, n, reachable_by(pid, devices, n), value_of(text, "CUDA_VISIBLE_DEVICES"),
+		nvml_view_make(devices, n, reachable_by(pid, devices, n),
+			       value_of(text, "CUDA_VISIBLE_DEVICES"),
 			       value_of(text, "CUDA_DEVICE_ORDER"), ret);
 	free(text);
 	return err;

@@ -18,8 +18,8 @@ struct nvml_view {		/* of one process */
 
 /* list: CUDA_VISIBLE_DEVICES, NULL: not set; order: CUDA_DEVICE_ORDER; reachable: bits of the
  * devices that it can open. Pure. */
-void nvml_view_make(const struct nvml_device *devices, uint32_t n, uint64_t reachable, const char *list,
-		    const char *order, struct nvml_view *ret);
+void nvml_view_make(const struct nvml_device *devices, uint32_t n, uint64_t reachable,
+		    const char *list, const char *order, struct nvml_view *ret);
 /* The same, from /proc: what it was started with; a change by itself is not
  * seen there. 0 or -errno. */
 int nvml_view_of(pid_t pid, const struct nvml_device *devices, uint32_t n, struct nvml_view *ret);
@@ -32,7 +32,7 @@ uint32_t nvml_why(uint64_t bits);
 enum { NVML_NEIGHBOUR_PCT = 5 };	/* one that uses less is none */
 /* Of the processes that are not own: the one that uses the device most; unused ones by
  * their memory. NULL: none. */
-const struct nvml_process *nvml_neighbour(const struct nvml_look *l, bool (*is_own)(void *ctx, uint32_t pid),
-					  void *ctx);
+const struct nvml_process *nvml_neighbour(const struct nvml_look *l,
+					  bool (*is_own)(void *ctx, uint32_t pid), void *ctx);
 
 #endif

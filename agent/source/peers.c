@@ -50,8 +50,9 @@ static int read_table(struct look *l, pid_t pid, const char *name)
 	if (!f)
 		return errno == ENOMEM ? -ENOMEM : 0;
 	while (!err && fgets(line, sizeof(line), f)) {
-		if (sscanf(line, " %*[^:]: %*[^:]:%*x %*[^:]:%x %x %*s %*s %*s %*s %*s %lu", &port, &state,
-			   &inode) != 3 || (state != TCP_ESTABLISHED && state != TCP_SYN_SENT))
+		if (sscanf(line, " %*[^:]: %*[^:]:%*x %*[^:]:%x %x %*s %*s %*s %*s %*s %lu", &port,
+			   &state, &inode) != 3 ||
+		    (state != TCP_ESTABLISHED && state != TCP_SYN_SENT))
 			continue;
 		for (size_t i = 0; i < l->n_ports && !err; i++)
 			if (l->ports[i] == port)

@@ -82,7 +82,8 @@ static int await(struct visit *v, const struct pep768_python *p, struct pep768_h
 	if (fd != -EAGAIN)
 		return fd;
 	if (was_waiting == 1) {
-		snprintf(v->why, sizeof(v->why), "its main thread has not come to run Python code in 2 s");
+		snprintf(v->why, sizeof(v->why),
+			 "its main thread has not come to run Python code in 2 s");
 		return -EAGAIN;
 	}
 	/* An audit hook forbids it: each try would be told by the process. */
@@ -206,10 +207,12 @@ static void explain(struct visit *v, int err)
 	if (what)
 		snprintf(v->why, sizeof(v->why), "its Python %s", what);
 	else
-		snprintf(v->why, sizeof(v->why), "its Python cannot be asked to (%s)", strerror(-err));
+		snprintf(v->why, sizeof(v->why), "its Python cannot be asked to (%s)",
+			 strerror(-err));
 }
 
-static int look(pid_t pid, int library, struct inject_target *ret_t, struct pep768_python *ret_p, char why[96])
+static int look(pid_t pid, int library, struct inject_target *ret_t, struct pep768_python *ret_p,
+		char why[96])
 {
 	char unused[160] = "";
 	int err = inject_target__open(pid, library, INJECT_BY_SCRIPT, ret_t, unused);

@@ -132,7 +132,8 @@ static void sweep(int shm)
 		if (strncmp(d->d_name, begin, sizeof(begin) - 1))
 			continue;
 		fd = openat(shm, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		if (fd >= 0 && !fstat(fd, &st) && st.st_mode & S_ISVTX && !flock(fd, LOCK_EX | LOCK_NB))
+		if (fd >= 0 && !fstat(fd, &st) && st.st_mode & S_ISVTX &&
+		    !flock(fd, LOCK_EX | LOCK_NB))
 			remove_folder(shm, fd, d->d_name);
 		if (fd >= 0)
 			close(fd);
@@ -143,7 +144,8 @@ static void sweep(int shm)
 
 static int write_script(struct pep768_hand *h, uid_t uid, gid_t gid)
 {
-	char text[sizeof(script) + sizeof(h->name) + 16], folder[sizeof(h->name) + 16], *at = strstr(script, "%s");
+	char text[sizeof(script) + sizeof(h->name) + 16], folder[sizeof(h->name) + 16],
+		*at = strstr(script, "%s");
 	int fd = openat(h->folder, SCRIPT_NAME, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0400), err = 0, len;
 
 	if (fd < 0)
@@ -162,7 +164,8 @@ static int listen_there(struct pep768_hand *h, uid_t uid, gid_t gid)
 
 	h->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	snprintf(at.sun_path, sizeof(at.sun_path), "/proc/self/fd/%d/" SOCKET_NAME, h->folder);
-	if (h->listener < 0 || bind(h->listener, (const void *)&at, sizeof(at)) || listen(h->listener, 4) ||
+	if (h->listener < 0 || bind(h->listener, (const void *)&at, sizeof(at)) ||
+	    listen(h->listener, 4) ||
 	    fchownat(h->folder, SOCKET_NAME, uid, gid, AT_SYMLINK_NOFOLLOW))
 		return -errno;
 	return 0;
@@ -208,7 +211,8 @@ int pep768_hand__open(pid_t pid, struct pep768_hand *ret, char why[96])
 	sweep(h.shm);
 	err = fill(&h);
 	if (err) {
-		snprintf(why, 96, "a script for its Python cannot be put into its /dev/shm (%s)", strerror(-err));
+		snprintf(why, 96, "a script for its Python cannot be put into its /dev/shm (%s)",
+			 strerror(-err));
 		pep768_hand__close(&h);
 		return err;
 	}
@@ -281,7 +285,8 @@ int pep768_hand__result(int connection, int timeout_ms, int *ret, uint64_t *ret_
 
 	if (err)
 		return err;
-	if (recv(connection, got, sizeof(got), 0) != sizeof(got) || got[0] > 0 || got[0] < -4095 || got[1] < 0)
+	if (recv(connection, got, sizeof(got), 0) != sizeof(got) || got[0] > 0 || got[0] < -4095 ||
+	    got[1] < 0)
 		return -EPIPE;
 	*ret = got[0];
 	*ret_ns = got[1];

@@ -13,15 +13,16 @@ enum {
 	W_RUNTIME_BYTES = 3, W_FINALIZING = 4, W_INTERPRETERS_HEAD = 5,
 	W_INTERP_BYTES = 6, W_ID = 7, W_NEXT = 8, W_THREADS_MAIN = 10,
 	W_THREAD_BYTES = 22, W_INTERP = 25, W_NATIVE_ID = 28,
-	W_EVAL_BREAKER = 89, W_SUPPORT = 90, W_MAY_DEBUG = 91, W_PENDING = 92, W_PATH = 93, W_PATH_BYTES = 94,
-	N_WORDS = 95,
+	W_EVAL_BREAKER = 89, W_SUPPORT = 90, W_MAY_DEBUG = 91, W_PENDING = 92, W_PATH = 93,
+	W_PATH_BYTES = 94, N_WORDS = 95,
 };
 _Static_assert(N_WORDS * 8 == PEP768_TABLE_BYTES, "one length");
 enum { MAX_STRUCT = 64 << 20, FINAL = 0xf, NEWEST = 0x030e };
 
 static bool lies_in(uint64_t at, uint64_t bytes, uint64_t align, uint64_t struct_bytes)
 {
-	return struct_bytes <= MAX_STRUCT && at % align == 0 && bytes <= struct_bytes && at <= struct_bytes - bytes;
+	return struct_bytes <= MAX_STRUCT && at % align == 0 && bytes <= struct_bytes &&
+	       at <= struct_bytes - bytes;
 }
 
 static bool overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes)
@@ -33,11 +34,12 @@ static int check_version(const uint64_t *w, char why[96])
 {
 	uint32_t version = w[W_VERSION];
 
-	if (memcmp(&w[W_COOKIE], "xdebugpy", 8) || w[W_VERSION] > UINT32_MAX || version >> 16 < NEWEST)
+	if (memcmp(&w[W_COOKIE], "xdebugpy", 8) || w[W_VERSION] > UINT32_MAX ||
+	    version >> 16 < NEWEST)
 		return -ENOENT;
 	if (version >> 16 > NEWEST) {
-		snprintf(why, 96, "its Python %u.%u is newer than those that scripts are given to", version >> 24,
-			 version >> 16 & 0xff);
+		snprintf(why, 96, "its Python %u.%u is newer than those that scripts are given to",
+			 version >> 24, version >> 16 & 0xff);
 		return -ENOTSUP;
 	}
 	if ((version >> 4 & 0xf) != FINAL) {
@@ -51,7 +53,8 @@ static int check_version(const uint64_t *w, char why[96])
 	return 0;
 }
 
-int pep768_layout__parse(const void *table, size_t len, uint64_t section_bytes, struct pep768_layout *ret, char why[96])
+int pep768_layout__parse(const void *table, size_t len, uint64_t section_bytes,
+			 struct pep768_layout *ret, char why[96])
 {
 	uint64_t w[N_WORDS], runtime, interp, thread, pending, path, path_bytes;
 	int err;
@@ -72,8 +75,8 @@ int pep768_layout__parse(const void *table, size_t len, uint64_t section_bytes, 
 	    !lies_in(w[W_ID], 8, 8, interp) || !lies_in(w[W_NEXT], 8, 8, interp) ||
 	    !lies_in(w[W_THREADS_MAIN], 8, 8, interp) || !lies_in(w[W_MAY_DEBUG], 4, 4, interp) ||
 	    !lies_in(w[W_INTERP], 8, 8, thread) || !lies_in(w[W_NATIVE_ID], 8, 8, thread) ||
-	    !lies_in(w[W_EVAL_BREAKER], 8, 8, thread) || path_bytes < PEP768_MIN_PATH || path_bytes > PEP768_MAX_PATH ||
-	    !lies_in(w[W_SUPPORT], 4 + path_bytes, 4, thread))
+	    !lies_in(w[W_EVAL_BREAKER], 8, 8, thread) || path_bytes < PEP768_MIN_PATH ||
+	    path_bytes > PEP768_MAX_PATH || !lies_in(w[W_SUPPORT], 4 + path_bytes, 4, thread))
 		goto wrong;
 	/* They are of a struct within that of the thread, whose size is not said. */
 	if (w[W_PENDING] > thread || w[W_PATH] > thread)
@@ -86,9 +89,10 @@ int pep768_layout__parse(const void *table, size_t len, uint64_t section_bytes, 
 	    overlap(w[W_NATIVE_ID], 8, path, path_bytes) || overlap(w[W_NATIVE_ID], 8, pending, 4))
 		goto wrong;
 	*ret = (struct pep768_layout){
-		.finalizing = w[W_FINALIZING], .interpreters_head = w[W_INTERPRETERS_HEAD], .id = w[W_ID], .next = w[W_NEXT],
-		.threads_main = w[W_THREADS_MAIN], .may_debug = w[W_MAY_DEBUG], .interp = w[W_INTERP],
-		.native_id = w[W_NATIVE_ID], .eval_breaker = w[W_EVAL_BREAKER], .pending = pending, .path = path,
+		.finalizing = w[W_FINALIZING], .interpreters_head = w[W_INTERPRETERS_HEAD],
+		.id = w[W_ID], .next = w[W_NEXT], .threads_main = w[W_THREADS_MAIN],
+		.may_debug = w[W_MAY_DEBUG], .interp = w[W_INTERP], .native_id = w[W_NATIVE_ID],
+		.eval_breaker = w[W_EVAL_BREAKER], .pending = pending, .path = path,
 		.path_bytes = path_bytes,
 	};
 	return 0;

@@ -22,6 +22,7 @@ struct pep768_layout {
 
 /* -ENOENT: it is no Python that knows of scripts; -ENOTSUP: it is one that we do not give any, and
  * `why` says which; -EPROTO: what it says of itself cannot be true. `why` continues a sentence. */
-int pep768_layout__parse(const void *table, size_t len, uint64_t section_bytes, struct pep768_layout *ret, char why[96]);
+int pep768_layout__parse(const void *table, size_t len, uint64_t section_bytes,
+			 struct pep768_layout *ret, char why[96]);
 
 #endif

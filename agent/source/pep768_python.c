@@ -169,7 +169,8 @@ static bool is_left_behind(const struct pep768_python *p)
 {
 	char path[sizeof(PEP768_FOLDER) - 1];
 
-	return !read_mem(p, p->thread + p->l.path, path, sizeof(path)) && !memcmp(path, PEP768_FOLDER, sizeof(path));
+	return !read_mem(p, p->thread + p->l.path, path, sizeof(path)) &&
+	       !memcmp(path, PEP768_FOLDER, sizeof(path));
 }
 
 int pep768_python__ask(const struct pep768_python *p, const char *path)
@@ -190,7 +191,8 @@ int pep768_python__ask(const struct pep768_python *p, const char *path)
 	err = err ? err : read_mem(p, p->thread + p->l.eval_breaker, &breaker, 1);
 	if (err)
 		return err;
-	breaker = (breaker & ~BREAK_GIL) | BREAK_SIGNALS | BREAK_CALLS | BREAK_EXCEPTION | BREAK_STOP;
+	breaker = (breaker & ~BREAK_GIL) | BREAK_SIGNALS | BREAK_CALLS | BREAK_EXCEPTION |
+		  BREAK_STOP;
 	return write_mem(p, p->thread + p->l.eval_breaker, &breaker, 1);
 }
 

@@ -313,7 +313,8 @@ bool proc_is_32bit(pid_t pid)
 		return false;
 	n = pread(fd, ident, sizeof(ident), 0);
 	close(fd);
-	return n == sizeof(ident) && !memcmp(ident, ELFMAG, SELFMAG) && ident[EI_CLASS] == ELFCLASS32;
+	return n == sizeof(ident) && !memcmp(ident, ELFMAG, SELFMAG) &&
+	       ident[EI_CLASS] == ELFCLASS32;
 }
 
 pid_t proc_of_thread(pid_t tid)

@@ -162,7 +162,8 @@ static int match(struct finder *f)
 		for (size_t k = 0; a->owner.is_a && k < f->ends.n; k++) {
 			const struct conn_end *b = &f->ends.v[k];
 
-			if (b->owner.is_a || !same_end(&a->local, &b->peer) || !same_end(&a->peer, &b->local))
+			if (b->owner.is_a || !same_end(&a->local, &b->peer) ||
+			    !same_end(&a->peer, &b->local))
 				continue;
 			at = vec_push(&f->found, MAX_FOUND);
 			if (!at)

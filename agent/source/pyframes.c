@@ -36,9 +36,10 @@ static const struct layout py312 = { 40, 72, 312, 8, 144, 56, 0, 0, 8, 112, 128,
 
 /* 3.13 says them itself, at the begin of _PyRuntime: index of each in 8-byte words. */
 enum {
-	W_COOKIE = 0, W_VERSION = 1, W_FREE_THREADED = 2, W_INTERP_HEAD = 5, W_THREADS_HEAD = 9, W_GC = 10,
-	W_NEXT = 21, W_CURRENT_FRAME = 23, W_NATIVE_ID = 25, W_PREVIOUS = 29, W_CODE = 30, W_FILENAME = 35,
-	W_QUALNAME = 37, W_LENGTH = 69, W_TEXT = 70, W_COLLECTING = 72, N_WORDS = 73,
+	W_COOKIE = 0, W_VERSION = 1, W_FREE_THREADED = 2, W_INTERP_HEAD = 5, W_THREADS_HEAD = 9,
+	W_GC = 10, W_NEXT = 21, W_CURRENT_FRAME = 23, W_NATIVE_ID = 25, W_PREVIOUS = 29,
+	W_CODE = 30, W_FILENAME = 35, W_QUALNAME = 37, W_LENGTH = 69, W_TEXT = 70,
+	W_COLLECTING = 72, N_WORDS = 73,
 };
 
 /* What a PyCodeObject is called: each read is a system call, and the frames
@@ -71,7 +72,8 @@ static int read_ptr(const struct pyframes *p, uint64_t addr, uint64_t *ret)
 }
 
 /* Two fields of a struct, mostly at once. */
-static int read_two(const struct pyframes *p, uint64_t at, uint16_t a, uint16_t b, uint64_t *ret_a, uint64_t *ret_b)
+static int read_two(const struct pyframes *p, uint64_t at, uint16_t a, uint16_t b, uint64_t *ret_a,
+		    uint64_t *ret_b)
 {
 	uint16_t first = a < b ? a : b, span = (a < b ? b - a : a - b) + sizeof(uint64_t);
 	char buf[MAX_SPAN];
@@ -129,13 +131,15 @@ static int layout_of_313(const struct pyframes *p, struct layout *ret)
 
 	if (err)
 		return err;
-	if (memcmp(&w[W_COOKIE], "xdebugpy", 8) || w[W_VERSION] >> 16 != 0x030d || w[W_FREE_THREADED])
+	if (memcmp(&w[W_COOKIE], "xdebugpy", 8) || w[W_VERSION] >> 16 != 0x030d ||
+	    w[W_FREE_THREADED])
 		return -ENOENT;
 	*ret = (struct layout){
 		.interp_head = w[W_INTERP_HEAD], .threads_head = w[W_THREADS_HEAD],
-		.gc_collecting = w[W_GC] + w[W_COLLECTING], .next = w[W_NEXT], .native_id = w[W_NATIVE_ID],
-		.frame = w[W_CURRENT_FRAME], .code = w[W_CODE], .previous = w[W_PREVIOUS],
-		.filename = w[W_FILENAME], .qualname = w[W_QUALNAME], .length = w[W_LENGTH], .text = w[W_TEXT],
+		.gc_collecting = w[W_GC] + w[W_COLLECTING], .next = w[W_NEXT],
+		.native_id = w[W_NATIVE_ID], .frame = w[W_CURRENT_FRAME], .code = w[W_CODE],
+		.previous = w[W_PREVIOUS], .filename = w[W_FILENAME], .qualname = w[W_QUALNAME],
+		.length = w[W_LENGTH], .text = w[W_TEXT],
 	};
 	return 0;
 }
@@ -147,7 +151,8 @@ int pyframes__new(pid_t pid, struct images *images, uint64_t now_ns, struct pyfr
 	const char *version;
 	int err;
 
-	if (images__map_of(images, "libpython3.", now_ns, &map) && images__map_of(images, "python3.", now_ns, &map))
+	if (images__map_of(images, "libpython3.", now_ns, &map) &&
+	    images__map_of(images, "python3.", now_ns, &map))
 		return -ENOENT;
 	version = strrchr(map.path, '/');
 	version = version ? strstr(version, "python3.") : NULL;
@@ -255,7 +260,8 @@ static int read_code(struct pyframes *p, uint64_t code, struct pyframe *ret)
 	if (k->code != code || k->filename != file || k->qualname != function) {
 		k->code = 0;
 		err = read_text(p, file, k->frame.file, sizeof(k->frame.file));
-		err = err ? err : read_text(p, function, k->frame.function, sizeof(k->frame.function));
+		err = err ? err
+			  : read_text(p, function, k->frame.function, sizeof(k->frame.function));
 		if (err)
 			return err;
 		k->code = code;

@@ -207,7 +207,8 @@ size_t sites__describe(const struct sites *s, size_t row, char *buf, size_t size
 	}
 	if (first)
 		snprintf(buf, size, "%s+0x%lx, %s%s", first->file, first->offset, first->place.insn,
-			 first->place.cheap ? "" : ": about 10 us a call, the kernel single-steps it");
+			 first->place.cheap ? ""
+					    : ": about 10 us a call, the kernel single-steps it");
 	else
 		snprintf(buf, size, "no function %s in the %zu files that the process maps%s%s",
 			 probes[row].target, s->n_files,

@@ -28,8 +28,8 @@ bool sock_diag_reaches(uint32_t pid)
 	char path[48];
 
 	snprintf(path, sizeof(path), "/proc/%u/ns/net", pid);
-	return !stat("/proc/self/ns/net", &ours) && !stat(path, &theirs) && ours.st_ino == theirs.st_ino &&
-	       ours.st_dev == theirs.st_dev;
+	return !stat("/proc/self/ns/net", &ours) && !stat(path, &theirs) &&
+	       ours.st_ino == theirs.st_ino && ours.st_dev == theirs.st_dev;
 }
 
 static int ask(int fd, uint8_t family)
@@ -40,7 +40,8 @@ static int ask(int fd, uint8_t family)
 	} m = {
 		.head = { .nlmsg_len = sizeof(m), .nlmsg_type = SOCK_DIAG_BY_FAMILY,
 			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
-		.req = { .sdiag_family = family, .sdiag_protocol = IPPROTO_TCP, .idiag_states = 1 << TCP_LISTEN },
+		.req = { .sdiag_family = family, .sdiag_protocol = IPPROTO_TCP,
+		.idiag_states = 1 << TCP_LISTEN },
 	};
 
 	return send(fd, &m, sizeof(m), 0) == sizeof(m) ? 0 : -errno;
@@ -78,7 +79,8 @@ static int read_answer(int fd, struct answer *a)
 			continue;
 		if (n <= 0)
 			return n < 0 ? -errno : -EPROTO;
-		for (struct nlmsghdr *h = (void *)buf; !err && NLMSG_OK(h, (size_t)n); h = NLMSG_NEXT(h, n))
+		for (struct nlmsghdr *h = (void *)buf; !err && NLMSG_OK(h, (size_t)n);
+		     h = NLMSG_NEXT(h, n))
 			err = take(a, h);
 	}
 	return err < 0 ? err : 0;
