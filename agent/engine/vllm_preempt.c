@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who of a vLLM's requests lost their place, and who is given up: nobody else counts them. */
-#include "engine/vllm_sched.h"
+#include "engine/vllm_sched_priv.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who of a vLLM's waiting requests goes first, where that is not who came first: by priority
  * (--scheduling-policy), or with more adapters than there is room for (--max-loras). */
-#include "engine/vllm_sched.h"
+#include "engine/vllm_sched_priv.h"
 
 #include "base/util.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* vLLM's scheduler, followed from outside: who runs, who waits, who is in the next step. */
-#include "engine/vllm_sched.h"
+#include "engine/vllm_sched_priv.h"
 
 #include "base/vec.h"
 #include <errno.h>
@@ -8,7 +8,6 @@
 #include <string.h>
 
 enum {
-	MAX_VOTES = 8,		/* evidence for one mode that is remembered against the other */
 	LIKELY_BUDGET = 2048,	/* tokens per step, if nothing tells: no default is smaller */
 	ARRIVAL_RACE_NS = 5000000,
 };
@@ -199,16 +198,7 @@ int64_t vsched_count_running(const struct vsched *s, const struct vseq *seqs,
 	return n;
 }
 
-/* ---- which of the two modes ---- */
-
-static void vote(struct vsched *s, int by)
-{
-	if (by > 0 ? s->async_votes < MAX_VOTES : s->async_votes > -MAX_VOTES)
-		s->async_votes += by;
-}
-
-/* Tokens that those who run already take before anyone is taken on; -1: unknown. */
-static int64_t taken_by_running(const struct vsched *s, const struct vseq *seqs)
+int64_t vsched_taken_by_running(const struct vsched *s, const struct vseq *seqs)
 {
 	int64_t sum = 0;
 
@@ -221,72 +211,6 @@ static int64_t taken_by_running(const struct vsched *s, const struct vseq *seqs)
 		sum += rest;
 	}
 	return sum;
-}
-
-/* Output of one that we did not know to run. */
-static bool is_first_row(const struct vseq *seqs, const struct vsched_row *row)
-{
-	return seqs[row->slot].state == VSEQ_WAITING && !seqs[row->slot].guess;
-}
-
-/* Rows say when they were taken on. One that shares its step with one that goes on decoding, and
- * was taken on after the step before: not planned ahead. Two that were taken on before: planned
- * ahead, or one would have had no room. */
-static void look_at_times(struct vsched *s, const struct vseq *seqs, const struct vsched_in *in)
-{
-	bool goes_on = false, late = false;
-	unsigned n_before = 0;
-
-	for (size_t i = 0; i < in->n_rows; i++) {
-		const struct vseq *q = &seqs[in->rows[i].slot];
-		uint64_t ns = in->rows[i].scheduled_ns;
-
-		goes_on |= q->state == VSEQ_DECODE && q->spoke_ns == in->begin_ns;
-		late |= ns > in->begin_ns;
-		n_before += ns && ns < in->begin_ns;
-	}
-	if (late && goes_on)
-		vote(s, -1);
-	else if (n_before > 1)
-		vote(s, 1);
-}
-
-/* A short prompt, taken on by a busy engine: does its output come at once? */
-static void look_for_mode(struct vsched *s, const struct vseq *seqs, const struct vsched_in *in)
-{
-	int64_t taken, n_aborted;
-	const struct vseq *first = NULL;
-	bool more;
-
-	if (!in->has_queues || in->cut)
-		return;
-	if (!in->woke && in->begin_ns < in->end_ns)
-		look_at_times(s, seqs, in);
-	if (!s->complete && !in->new_requests)
-		return;
-	if (!s->unseen.none)
-		return;		/* who was taken on is not known */
-	more = in->new_requests ||
-	       (int64_t)in->running > vsched_count_running(s, seqs, in, &n_aborted);
-	for (size_t i = 0; i < in->n_rows; i++)
-		if (is_first_row(seqs, &in->rows[i])) {
-			if (!in->woke)
-				vote(s, -1);
-			return;
-		}
-	if (in->again_requests)
-		return;		/* what these took is not known yet */
-	for (size_t i = 0; i < s->waiting.n && more; i++) {
-		const struct vseq *q = &seqs[s->waiting.v[i]];
-
-		if (q->abort_ns)
-			return;		/* its output may have been thrown away */
-		if (!first && q->state == VSEQ_WAITING)
-			first = q;
-	}
-	taken = taken_by_running(s, seqs);
-	if (first && first->prompt >= 0 && taken >= 0 && taken + first->prompt <= vsched_budget(s))
-		vote(s, 1);
 }
 
 /* ---- planning a step ---- */
@@ -409,6 +333,38 @@ static uint64_t count_taken_on(const struct vsched *s, const struct vseq *seqs,
 	return n > 0 ? n : 0;
 }
 
+/* More run than the counters say were taken on: some are not counted, because they do not read the
+ * prefix cache. *more: how many, then how many of them were not found. */
+static int take_on_uncounted(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
+			     int64_t *more)
+{
+	size_t waiting = s->waiting.n;
+	int err = take_on(s, seqs, in, *more, VSEQ_PREEMPTED);
+
+	if (!err)
+		err = take_on(s, seqs, in, *more - (waiting - s->waiting.n), VSEQ_WAITING);
+	*more -= waiting - s->waiting.n;
+	for (size_t i = 0; i < s->running.n && s->unseen.found_out; i++) {
+		struct vseq *q = &seqs[s->running.v[i]];
+
+		q->guess |= q->fresh && !q->row;
+	}
+	return err;
+}
+
+static int plan_running(struct vsched *s, const struct vseq *seqs)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < s->running.n && !err; i++) {
+		const struct vseq *q = &seqs[s->running.v[i]];
+
+		if (q->state != VSEQ_OVER || q->in_flight)
+			err = vslots_push(&s->plan, q->slot);
+	}
+	return err;
+}
+
 /* Who is in the step: the running ones, and those that the counters say were taken on. */
 static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in, uint64_t n_new,
 		uint64_t n_again)
@@ -453,29 +409,13 @@ static int plan(struct vsched *s, struct vseq *seqs, const struct vsched_in *in,
 	}
 	if (!err && in->has_queues)
 		err = vsched_unseen_plan(s, seqs, in, &more);
-	if (!err && in->has_queues && more > 0 && s->complete && s->unseen.none) {
-		size_t waiting = s->waiting.n;	/* some are not counted: they do
-						 * not read the prefix cache */
-
-		err = take_on(s, seqs, in, more, VSEQ_PREEMPTED);
-		if (!err)
-			err = take_on(s, seqs, in, more - (waiting - s->waiting.n), VSEQ_WAITING);
-		more -= waiting - s->waiting.n;
-		for (size_t i = 0; i < s->running.n && s->unseen.found_out; i++)
-			seqs[s->running.v[i]].guess |= seqs[s->running.v[i]].fresh &&
-						       !seqs[s->running.v[i]].row;
-	}
+	if (!err && in->has_queues && more > 0 && s->complete && s->unseen.none)
+		err = take_on_uncounted(s, seqs, in, &more);
 	s->open = in->has_queues ? more > 0 : s->waiting.n > 0;
 	if (in->has_queues)
 		s->complete = !s->open;
 	s->open |= vsched_unseen_is_open(s, seqs, in);
-	for (size_t i = 0; i < s->running.n && !err; i++) {
-		const struct vseq *q = &seqs[s->running.v[i]];
-
-		if (q->state != VSEQ_OVER || q->in_flight)
-			err = vslots_push(&s->plan, q->slot);
-	}
-	return err;
+	return err ? err : plan_running(s, seqs);
 }
 
 /* Those that have ended run no more, though the plan may still have them. */
@@ -531,7 +471,7 @@ static int plan_first(struct vsched *s, struct vseq *seqs, const struct vsched_i
 	uint64_t n = 0, hits = 0;
 	bool unsure = false;
 	int err;
-	int64_t left = vsched_budget(s), taken = taken_by_running(s, seqs), n_aborted;
+	int64_t left = vsched_budget(s), taken = vsched_taken_by_running(s, seqs), n_aborted;
 	int64_t more = (int64_t)in->running - vsched_count_running(s, seqs, in, &n_aborted);
 	int64_t max = more;
 
@@ -665,7 +605,7 @@ static int follow(struct vsched *s, struct vseq *seqs, const struct vsched_in *i
 	if (err)
 		return err;
 	s->turned = !vsched_is_async(s) && unseen;
-	look_for_mode(s, seqs, in);
+	vsched_look_for_mode(s, seqs, in);
 	s->turned &= vsched_is_async(s);
 	err = s->planned && vsched_is_async(s) ? 0 : drop_plan(s, seqs);
 	if (!err)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The members of a step of vLLM's: who was planned to be in it, and what the wire says of them. */
-#include "engine/vllm_sched.h"
+#include "engine/vllm_sched_priv.h"
 
 #include <errno.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests of vLLM's that came before the capture and have shown nothing yet: do
  * they wait, does one run? */
-#include "engine/vllm_sched.h"
+#include "engine/vllm_sched_priv.h"
 
 /*
  * Of what came before us, the engine counts how many wait and run, and names those that give

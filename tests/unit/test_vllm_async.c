@@ -2,6 +2,8 @@
 /* vLLM's scheduler followed from outside: when it plans ahead, and when not all of it was seen. */
 #include "vllm_sched_msg.h"
 
+#include "engine/vllm_sched_priv.h"
+
 /* ---- asynchronous ---- */
 
 static void go_async(struct fixture *f)
