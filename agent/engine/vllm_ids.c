@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* An X-Request-Id becomes the base of the id, behind the prefix of the API (engines.md 2.7). */
+/* An X-Request-Id becomes the base of the id, behind the prefix of the API (doc/engines/vllm.md). */
 static const char *const prefixes[] = { "", "chatcmpl-", "cmpl-", "resp_", "msg_" };
 
 /* What goes by this id of HTTP. If there are too many, the oldest is forgotten: most are of

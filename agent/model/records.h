@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Measurement points of a request (design.md, section 2), in the order in which they usually fall.
+/* Measurement points of a request (doc/metrics.md), in the order in which they usually fall.
  * 0 in rec_request.at_ns means: not known. */
 enum point {
 	P_CONN_OPEN, P_REQ_FIRST_BYTE, P_REQ_LAST_BYTE, P_SUBMIT, P_QUEUED, P_SCHEDULED,
