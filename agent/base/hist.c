@@ -77,13 +77,6 @@ void hist__free(struct hist *h)
 	*h = (struct hist){ 0 };
 }
 
-void hist__reset(struct hist *h)
-{
-	if (h->counts)
-		memset(h->counts, 0, h->n_counts * sizeof(*h->counts));
-	h->n = h->n_zero = h->sum = h->min = h->max = 0;
-}
-
 /* Makes buckets [lo, hi] part of the table, in whole octaves. */
 static int cover(struct hist *h, int lo, int hi)
 {
@@ -132,27 +125,6 @@ int hist__add(struct hist *h, uint64_t v, uint64_t times)
 		h->max = v;
 	h->n += times;
 	h->sum += v * times;
-	return 0;
-}
-
-int hist__merge(struct hist *h, const struct hist *other)
-{
-	if (other->n == 0)
-		return 0;
-	if (other->counts) {
-		if (cover(h, other->first, other->first + (int)other->n_counts - 1))
-			return -ENOMEM;
-		for (size_t i = 0; i < other->n_counts; i++)
-			h->counts[other->first - h->first + (int)i] += other->counts[i];
-	}
-	if (h->n == 0 || other->min < h->min)
-		h->min = other->min;
-	if (h->n == 0 || other->max > h->max)
-		h->max = other->max;
-	h->n += other->n;
-	h->n_zero += other->n_zero;
-	h->n_refused += other->n_refused;
-	h->sum += other->sum;
 	return 0;
 }
 

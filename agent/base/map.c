@@ -23,7 +23,6 @@ struct map {
 	uint32_t n_slots;	/* a power of two */
 	uint32_t len, max;
 	uint32_t oldest, newest;
-	uint64_t n_refused;
 };
 
 static struct slot *slot_at(const struct map *m, uint32_t i)
@@ -163,15 +162,11 @@ void *map__put(struct map *m, uint64_t key, bool *ret_new)
 			*ret_new = false;
 		return s->value;
 	}
-	if (m->len >= m->max) {
-		m->n_refused++;
+	if (m->len >= m->max)
 		return NULL;
-	}
 	if (m->len + 1 > m->n_slots / 4 * 3) {
-		if (grow(m)) {
-			m->n_refused++;
+		if (grow(m))
 			return NULL;
-		}
 		i = find(m, key);
 		s = slot_at(m, i);
 	}
@@ -230,11 +225,6 @@ size_t map__len(const struct map *m)
 bool map__is_full(const struct map *m)
 {
 	return m->len >= m->max;
-}
-
-uint64_t map__n_refused(const struct map *m)
-{
-	return m->n_refused;
 }
 
 static void *entry(const struct map *m, uint32_t i, uint64_t *ret_key)

@@ -18,13 +18,12 @@ struct map *map__new(size_t value_size, size_t max);
 void map__free(struct map *m);		/* NULL is fine; values are the caller's */
 
 void *map__get(const struct map *m, uint64_t key);	/* NULL: not there */
-/* The value of key, all zeros if it is new. NULL: the map is full or out of memory; counted. */
+/* The value of key, all zeros if it is new. NULL: the map is full or out of memory. */
 void *map__put(struct map *m, uint64_t key, bool *ret_new);
 bool map__del(struct map *m, uint64_t key);		/* was it there? */
 
 size_t map__len(const struct map *m);
 bool map__is_full(const struct map *m);
-uint64_t map__n_refused(const struct map *m);	/* puts that returned NULL */
 
 /* From the oldest to the newest entry; NULL ends. ret_key may be NULL. */
 void *map__oldest(const struct map *m, uint64_t *ret_key);

@@ -302,11 +302,6 @@ int rec_writer__write(struct rec_writer *w, const struct tl_hdr *ev)
 	return 0;
 }
 
-int rec_writer__emit(void *w, const struct tl_hdr *ev)
-{
-	return rec_writer__write(w, ev);
-}
-
 void rec_writer__stats(const struct rec_writer *w, struct rec_writer_stats *ret)
 {
 	*ret = (struct rec_writer_stats){ w->n_events, w->n_dropped, w->end };

@@ -31,7 +31,6 @@ int rec_writer_check(const char *path, bool force);
  * TL_FILE_RAW; it is left out. -ENOSPC, -EIO ...: the disk refused, said once; what is on the disk
  * stays readable, and all that comes later is only counted. */
 int rec_writer__write(struct rec_writer *w, const struct tl_hdr *ev);
-int rec_writer__emit(void *w, const struct tl_hdr *ev);	/* the same, for struct emit */
 
 /* Puts what is buffered on the disk; call it once a second, then a kill loses no more than that.
  * The file that close leaves does not depend on it. Errors as for write. */
