@@ -134,7 +134,7 @@ uint64_t context_at(const struct blame *b, uint32_t seq, uint64_t t_ns);
 
 /* blame_turns.c */
 int turns_learn(struct blame *b);		/* 0 or -ENOMEM */
-/* The sequence that computes a request's prompt and its first visit with output; UINT32_MAX: none. */
+/* The sequence that gave a request's first token (model/leads.h) and its visit with that; UINT32_MAX: none. */
 uint32_t prompt_seq(const struct blame *b, const struct rec_request *r, size_t *ret_visit);
 /* When the engine had it; 0: not known. */
 uint64_t handed_over(const struct rec_request *r);

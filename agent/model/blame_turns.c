@@ -2,6 +2,7 @@
 /* How an engine takes turns: not every sequence is in every step, and steps are planned ahead. */
 #include "base/pct.h"
 #include "model/blame_priv.h"
+#include "model/leads.h"
 #include "model/servers.h"
 
 #include <errno.h>
@@ -12,39 +13,14 @@ enum { MAX_SKIPPED = 15, MIN_TURNS = 32, MIN_ARRIVALS = 8 };
 
 /* ---- which sequence of a request, and since when the engine has it ---- */
 
-static uint64_t first_output_ns(const struct blame *b, uint32_t seq, size_t *ret_visit)
-{
-	const struct rec_sequence *q = &b->v.seqs[seq];
-
-	for (size_t i = 0; i < q->n_visits; i++)
-		if (q->visits[i].n_out) {
-			*ret_visit = i;
-			return b->v.steps[q->visits[i].step].t1_ns;
-		}
-	return 0;
-}
-
-/* Of parallel answers the one that computes the prompt; else that with the first token. */
+/* The one that gave its first token. */
 uint32_t prompt_seq(const struct blame *b, const struct rec_request *r, size_t *ret_visit)
 {
-	uint64_t first_ns = 0;
-	uint32_t ret = UINT32_MAX;
+	struct leads l;
 
-	for (size_t i = 0; i < r->n_seqs; i++) {
-		const struct rec_sequence *q = &b->v.seqs[r->seqs[i]];
-		size_t visit;
-		uint64_t ns = q->joined_late ? 0 : first_output_ns(b, r->seqs[i], &visit);
-		bool prompt = ret != UINT32_MAX && b->v.seqs[ret].n_prefill;
-
-		if (!ns || (prompt && !q->n_prefill))
-			continue;
-		if (ret == UINT32_MAX || (!prompt && q->n_prefill) || ns < first_ns) {
-			ret = r->seqs[i];
-			first_ns = ns;
-			*ret_visit = visit;
-		}
-	}
-	return ret;
+	leads_of(&b->v, r, &l);
+	*ret_visit = l.first_visit;
+	return l.first_visit == SIZE_MAX ? UINT32_MAX : l.first;
 }
 
 /* Where it was before the engine had it: the first of these points that is known. */

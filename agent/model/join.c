@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which sequence of the engine belongs to which request of the wire. */
+#include "model/leads.h"
 #include "model/state.h"
 
 #include <errno.h>
@@ -379,6 +380,30 @@ static const struct rec_step *first_step(const struct model *m, const struct rec
 	return &m->steps[q->visits[i].step];
 }
 
+/* By the engine's own account. */
+static void points_reported(struct rec_request *r, const struct rec_sequence *q)
+{
+	if (q->queued_ns)
+		reported_point(r, P_QUEUED, q->queued_ns);
+	if (q->scheduled_ns)
+		reported_point(r, P_SCHEDULED, q->scheduled_ns);
+}
+
+/* Its queue and its prefill are those of one of its sequences: model/leads.h. */
+static void points_of_lead(const struct model *m, struct rec_request *r, const struct rec_sequence *q)
+{
+	const struct rec_step *st = first_step(m, q);
+	bool later = q->scheduled_ns > st->t0_ns && q->scheduled_ns < st->t1_ns;
+	uint64_t first, last;
+
+	output_span(m, q, &first, &last);
+	points_reported(r, q);
+	/* Where only the end of a step is seen, its begin may be that of what came before it. */
+	first_point(r, P_PREFILL_START, later ? q->scheduled_ns : st->t0_ns);
+	if (!r->joined_late || r->at_ns[P_REQ_FIRST_BYTE])
+		first_point(r, P_FIRST_TOKEN_ENGINE, first);
+}
+
 static void points_of_sequence(const struct model *m, struct rec_request *r, const struct rec_sequence *q)
 {
 	uint64_t first, last;
@@ -387,60 +412,82 @@ static void points_of_sequence(const struct model *m, struct rec_request *r, con
 	/* From process to process: the sequence begins when it is handed over. */
 	if (q->engine != r->engine && !q->joined_late && !r->joined_late)
 		first_point(r, P_SUBMIT, q->begin_ns);
-	if (q->queued_ns)
-		reported_point(r, P_QUEUED, q->queued_ns);
-	if (q->scheduled_ns)
-		reported_point(r, P_SCHEDULED, q->scheduled_ns);
-	if (!q->joined_late && q->n_visits) {
-		const struct rec_step *st = first_step(m, q);
-		bool later = q->scheduled_ns > st->t0_ns && q->scheduled_ns < st->t1_ns;
-
-		/* Where only the end of a step is seen, its begin may be that of what came before it. */
-		first_point(r, P_PREFILL_START, later ? q->scheduled_ns : st->t0_ns);
-		if (!r->joined_late || r->at_ns[P_REQ_FIRST_BYTE])
-			first_point(r, P_FIRST_TOKEN_ENGINE, first);
-	}
 	if (!q->cut_by_loss && last > r->at_ns[P_LAST_TOKEN_ENGINE]) {
 		r->at_ns[P_LAST_TOKEN_ENGINE] = last;
 		r->prov[P_LAST_TOKEN_ENGINE] = PROV_OBSERVED;
 	}
 }
 
+/* Where nobody says how long the prompt was, sequences from their begin on do. Answers to one prompt have the same
+ * one; with several prompts they add up, each as often as it is answered. */
+static void prompt_of_sequences(const struct model *m, struct rec_request *r)
+{
+	uint32_t asked = r->n_seqs == 1 ? 1 : r->n_asked, most = 0, most_cached = 0;
+	uint64_t prompt = 0, cached = 0;
+
+	for (size_t i = 0; i < r->n_seqs; i++) {
+		const struct rec_sequence *q = &m->seqs[r->seqs[i]];
+		uint32_t n = q->n_prefill + (q->kept > 0 ? (uint32_t)q->kept : 0);
+
+		if (q->kept < 0 || (!q->n_out && r->n_seqs > 1))
+			return;
+		prompt += n;
+		cached += (uint32_t)q->kept;
+		most_cached = n > most || (n == most && (uint32_t)q->kept < most_cached) ? (uint32_t)q->kept : most_cached;
+		most = n > most ? n : most;
+	}
+	if (!asked || r->n_seqs % asked)
+		return;		/* how many it asked for was not seen, or not all of them */
+	if (r->n_seqs == asked) {
+		prompt = most;
+		cached = most_cached;
+	} else {
+		prompt /= asked;
+		cached /= asked;
+	}
+	if (!r->prompt.prov)
+		r->prompt = (struct rec_count){ (uint32_t)prompt, PROV_OBSERVED };
+	if (!r->cached.prov)
+		r->cached = (struct rec_count){ (uint32_t)cached, PROV_OBSERVED };
+}
+
 /* What the response did not say, the steps do. */
 static void counts_of_sequences(const struct model *m, struct rec_request *r)
 {
-	uint32_t out = 0, prompt = 0, cached = 0;
-	bool whole = r->n_seqs > 0, kept_known = r->n_seqs > 0;
+	bool whole = r->n_seqs > 0;
+	uint32_t out = 0;
 
 	for (size_t i = 0; i < r->n_seqs; i++) {
 		const struct rec_sequence *q = &m->seqs[r->seqs[i]];
 
 		out += q->n_out;
-		prompt += q->n_prefill;
 		whole &= !q->joined_late && !q->cut_by_loss;
-		kept_known &= q->kept >= 0;
-		cached += q->kept >= 0 ? q->kept : 0;
 	}
 	if (!whole || !out)
 		return;
 	/* An embedding has rows of output, for any of its tokens, and none of them is a token. */
 	if (!r->output.prov && r->api != TL_API_EMBEDDINGS)
 		r->output = (struct rec_count){ out, PROV_OBSERVED };
-	if (!kept_known || r->n_seqs != 1)
-		return;
-	if (!r->prompt.prov)
-		r->prompt = (struct rec_count){ prompt + cached, PROV_OBSERVED };
-	if (!r->cached.prov)
-		r->cached = (struct rec_count){ cached, PROV_OBSERVED };
+	prompt_of_sequences(m, r);
 }
 
 void join_points(struct model *m)
 {
+	struct model_view v;
+
+	model__view(m, &v);
 	for (size_t i = 0; i < m->v.n_requests; i++) {
 		struct rec_request *r = &m->requests[i];
+		struct leads l;
 
-		for (size_t k = 0; k < r->n_seqs; k++)
+		leads_of(&v, r, &l);
+		for (size_t k = 0; k < r->n_seqs; k++) {
 			points_of_sequence(m, r, &m->seqs[r->seqs[k]]);
+			if (l.first == UINT32_MAX)
+				points_reported(r, &m->seqs[r->seqs[k]]);
+		}
+		if (l.first != UINT32_MAX)
+			points_of_lead(m, r, &m->seqs[l.first]);
 		counts_of_sequences(m, r);
 	}
 }

@@ -28,6 +28,36 @@ enum prefix_class prefix_class(const struct rec_request *r)
 	return r->cached.n && 2ull * r->cached.n >= r->prompt.n ? PREFIX_WARM : PREFIX_COLD;
 }
 
+/* Of one that was there before we came nobody says how long its prompt is, nor how much output it had: what an adapter
+ * counts of it began with us, and what it computes again has no known end. */
+bool sequence_knows_lost(const struct rec_sequence *q)
+{
+	bool again = false;
+
+	if (!q->joined_late)
+		return true;
+	for (size_t i = 0; i < q->n_visits; i++) {
+		again |= q->visits[i].again;
+		if (q->visits[i].again && q->visits[i].guess)
+			return false;
+	}
+	return again;
+}
+
+uint32_t request_prompt_unseen(const struct model_view *v, const struct rec_request *r)
+{
+	const struct rec_sequence *q = r->n_seqs == 1 ? &v->seqs[r->seqs[0]] : NULL;
+	uint64_t seen;
+	bool guess = false;
+
+	if (!q || q->joined_late || q->cut_by_loss || !q->n_out || r->prompt.prov == PROV_NONE)
+		return 0;
+	for (size_t i = 0; i < q->n_visits; i++)
+		guess |= q->visits[i].guess && q->visits[i].phase == TL_PREFILL && !q->visits[i].again;
+	seen = (uint64_t)q->n_prefill + (r->cached.prov != PROV_NONE ? r->cached.n : q->kept > 0 ? (uint32_t)q->kept : 0);
+	return guess && r->prompt.n > seen ? (uint32_t)(r->prompt.n - seen) : 0;
+}
+
 bool chunk_is_token(const struct rec_chunk *c)
 {
 	return flags_may_be_token(c->flags);

@@ -64,6 +64,7 @@ struct rec_request {
 	bool encoded;		/* the answer is compressed: what is in it was not seen */
 	uint16_t status;	/* HTTP, 0: none seen */
 	uint16_t n;		/* parallel answers, as asked for or seen, at least 1 */
+	uint16_t n_asked;	/* to each of its prompts; 0: not seen */
 	int32_t max_tokens;	/* -1: not said */
 	uint64_t body_bytes, bytes_in, bytes_out;
 	uint64_t at_ns[N_POINTS];
@@ -119,7 +120,7 @@ extern const char *const join_method_names[];
 /* A sequence lost its place and what it had computed. */
 struct rec_preemption {
 	uint64_t at_ns, resumed_ns;	/* resumed_ns 0: not in this recording */
-	uint32_t lost_tokens;		/* had been computed */
+	uint32_t lost_tokens;		/* had been computed, as far as sequence_knows_lost() */
 	uint32_t for_seq;		/* whose growth took its place, index + 1; 0: not said */
 	uint8_t prov;			/* enum provenance */
 };

@@ -198,6 +198,8 @@ int request_on_facts(struct model *m, const struct tl_req_facts *e)
 	r->max_tokens = e->max_tokens;
 	if (e->n > r->n)
 		r->n = e->n;
+	if (e->n || !(e->hdr.flags & TL_F_TRUNC))
+		r->n_asked = e->n ? e->n : 1;
 	r->method = e->method;
 	r->body_bytes = e->body_bytes;
 	memcpy(r->path, e->path, sizeof(r->path));

@@ -384,6 +384,8 @@ static void count_steps(const struct model_view *v, struct summary *ret)
 				matched += m->n_tokens;
 		}
 	}
+	for (size_t i = 0; i < v->n_requests; i++)
+		ret->prompt_unseen += request_prompt_unseen(v, &v->requests[i]);
 	ret->matched_tokens_pct =
 		ret->tokens_in_steps ? 100.0 * (double)matched / (double)ret->tokens_in_steps : -1;
 }

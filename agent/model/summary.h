@@ -34,6 +34,13 @@ bool request_is_streamed(const struct rec_request *r);
 bool request_counts(const struct rec_request *r);
 bool request_is_cut(const struct rec_request *r);
 
+/* Of its prompt, tokens that are in no step, nor known to be from a cache, although it had output: where it is inferred
+ * who was in a step they may have been cached, or be counted to another one. */
+uint32_t request_prompt_unseen(const struct model_view *v, const struct rec_request *r);
+
+/* Is it known how many tokens it lost when it was preempted, and computed again? */
+bool sequence_knows_lost(const struct rec_sequence *q);
+
 /* Engine's output -> write, output by output (delivery.c). ret has room for request_delivery_max().
  * *ret_exact: each has a chunk of its own, so it is sure which. Returns how many, 0: not known. */
 size_t request_delivery_max(const struct model_view *v, const struct rec_request *r);
@@ -79,6 +86,7 @@ struct summary {
 	uint64_t steps_seen, steps_with_members;
 	double matched_tokens_pct;	/* tokens in steps joined to a request; < 0: no steps */
 	uint64_t tokens_in_steps;
+	uint64_t prompt_unseen;		/* tokens of prompts that are in none: request_prompt_unseen() */
 	size_t n_joins[N_JOINS];		/* sequences by enum join_method */
 	size_t n_non_streaming;
 	size_t n_cut;			/* errors that are in the percentiles all the same */

@@ -13,9 +13,10 @@ static bool is_own(const struct crowd *c, const struct model_view *v, uint32_t s
 	return c->own && v->seqs[seq].req == c->own;
 }
 
-static bool are_own(const struct crowd *c, const struct model_view *v, uint32_t a, uint32_t b)
+/* Answers to one request are one culprit. */
+static bool is_same(const struct model_view *v, uint32_t a, uint32_t b)
 {
-	return is_own(c, v, a) && is_own(c, v, b);
+	return a == b || (v->seqs[a].req && v->seqs[a].req == v->seqs[b].req);
 }
 
 /* A request with several answers is not named as somebody else in what is said of itself. */
@@ -40,7 +41,7 @@ static void add(struct crowd *c, const struct model_view *v, uint32_t step, uint
 
 		if (m->seq == except || (prefill_only && m->phase != TL_PREFILL))
 			continue;
-		while (k < c->n && c->who[k].seq != m->seq && !are_own(c, v, c->who[k].seq, m->seq))
+		while (k < c->n && !is_same(v, c->who[k].seq, m->seq))
 			k++;
 		if (m->phase == TL_PREFILL)
 			c->prefill += m->n_tokens;
@@ -66,14 +67,14 @@ void crowd__add_prefill(struct crowd *c, const struct model_view *v, uint32_t st
 	add(c, v, step, except, true);
 }
 
-bool crowd__equal(const struct crowd *a, const struct crowd *b)
+bool crowd__equal(const struct crowd *a, const struct crowd *b, const struct model_view *v)
 {
 	if (a->n != b->n || a->n_more != b->n_more)
 		return false;
 	for (size_t i = 0; i < a->n; i++) {
 		size_t k = 0;
 
-		while (k < b->n && b->who[k].seq != a->who[i].seq)
+		while (k < b->n && !is_same(v, b->who[k].seq, a->who[i].seq))
 			k++;
 		if (k == b->n)
 			return false;

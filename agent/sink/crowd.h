@@ -19,7 +19,7 @@ void crowd__add(struct crowd *c, const struct model_view *v, uint32_t step, uint
 void crowd__add_prefill(struct crowd *c, const struct model_view *v, uint32_t step, uint32_t except);
 /* Of one of them: "r4", "slot 2"; "its other answer" where it is a sequence of the same request. Returns buf. */
 const char *crowd__name(const struct crowd *c, const struct model_view *v, uint32_t seq, char buf[24]);
-bool crowd__equal(const struct crowd *a, const struct crowd *b);	/* the same sequences? */
+bool crowd__equal(const struct crowd *a, const struct crowd *b, const struct model_view *v);	/* the same requests? */
 /* "prefill of r4 (1400 tok), decode of r3 r9"; "" if there is nobody. Returns buf. */
 const char *crowd__text(const struct crowd *c, const struct model_view *v, char *buf, size_t size);
 /* "r4 (1400 tok), r2 (54 tok) and 3 others": only who prefills, largest first. Returns buf. */

@@ -200,6 +200,7 @@ static void write_coverage(struct jsonw *w, const struct model_view *v, const st
 	json_known_count(w, "with_members", s->steps_with_members);
 	json_double(w, "matched_tokens_pct", s->matched_tokens_pct, s->matched_tokens_pct >= 0);
 	json_known_count(w, "tokens", s->tokens_in_steps);
+	json_known_count(w, "prompt_tokens_in_none", s->prompt_unseen);
 	json_known_count(w, "not_kept", v->n_steps_not_kept);
 	jsonw__end_object(w);
 	jsonw__key(w, "joins");

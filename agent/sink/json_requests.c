@@ -99,6 +99,16 @@ void json_join(struct jsonw *w, const struct rec_sequence *q)
 	jsonw__end_object(w);
 }
 
+/* What a preemption took, in tokens. */
+static void json_lost(struct jsonw *w, const char *key, const struct rec_sequence *q, uint32_t n)
+{
+	jsonw__key(w, key);
+	if (sequence_knows_lost(q) || (!n && !q->n_preemptions))
+		jsonw__u64(w, n);
+	else
+		jsonw__null(w);
+}
+
 static void write_seq(struct jsonw *w, const struct rec_sequence *q, const struct json_opts *o)
 {
 	jsonw__object(w);
@@ -114,7 +124,7 @@ static void write_seq(struct jsonw *w, const struct rec_sequence *q, const struc
 	json_known_count(w, "n_prefill", q->n_prefill);
 	json_known_count(w, "n_decode", q->n_decode);
 	json_known_count(w, "n_out", q->n_out);
-	json_known_count(w, "n_recomputed", q->n_again);
+	json_lost(w, "n_recomputed", q, q->n_again);
 	json_join(w, q);
 	if (!o->no_steps) {
 		jsonw__key(w, "steps");
@@ -228,8 +238,9 @@ static void write_preempted(struct jsonw *w, const struct model_view *v,
 			const struct rec_preemption *p = &q->preemptions[k];
 
 			jsonw__object(w);
+			json_known_count(w, "seq", q->id);
 			json_since(w, "at_ms", p->at_ns, origin);
-			json_known_count(w, "lost_tokens", p->lost_tokens);
+			json_lost(w, "lost_tokens", q, p->lost_tokens);
 			json_ms(w, "parked_ms",
 				p->resumed_ns >= p->at_ns ? (int64_t)(p->resumed_ns - p->at_ns)
 							  : -1);

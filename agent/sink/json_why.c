@@ -15,6 +15,7 @@ static const char *const part_ids[N_PARTS] = {
 	[PART_PARKED] = "parked",	[PART_RECOMPUTE] = "recompute",		[PART_DECODE] = "decode",
 	[PART_BETWEEN] = "between",	[PART_OTHER_STEPS] = "other_steps",	[PART_SERVER] = "server",
 	[PART_STREAM] = "stream",	[PART_DELIVERY] = "delivery",		[PART_END] = "end",
+	[PART_LATE_WAIT] = "late_wait",	[PART_LATE_PREFILL] = "late_prefill",
 	[PART_OPEN] = "open",		[PART_UNEXPLAINED] = "unexplained",
 };
 
@@ -117,9 +118,11 @@ static void write_parts(struct jsonw *w, const struct trace *t)
 
 /* ---- gaps ---- */
 
-static void write_gap(struct jsonw *w, const struct trace *t, const struct gap *g)
+/* odd: NULL if it is none of several */
+static void write_gap(struct jsonw *w, const struct trace *t, const struct gap *g, const struct odd_gap *odd)
 {
 	char text[1200];
+	size_t n = odd ? why_whose_gap(t, odd, text, sizeof(text)) : 0;
 
 	jsonw__object(w);
 	write_at(w, "at_ms", t, g->t0_ns);
@@ -128,7 +131,8 @@ static void write_gap(struct jsonw *w, const struct trace *t, const struct gap *
 	json_known_count(w, "token", g->token);
 	jsonw__key(w, "parts");
 	json_gap_parts(w, t->v, g);
-	json_str(w, "text", gap_text(t->v, g, text, sizeof(text)));
+	gap_text(t->v, g, text + n, sizeof(text) - n);
+	json_str(w, "text", text);
 	jsonw__end_object(w);
 }
 
@@ -136,7 +140,7 @@ static void write_maybe_gap(struct jsonw *w, const char *key, const struct trace
 {
 	jsonw__key(w, key);
 	if (known)
-		write_gap(w, t, g);
+		write_gap(w, t, g, NULL);
 	else
 		jsonw__null(w);
 }
@@ -153,7 +157,7 @@ static void write_gaps(struct jsonw *w, const struct why *y)
 	jsonw__key(w, "worst");
 	jsonw__array(w);
 	for (size_t i = 0; i < o->n; i++)
-		write_gap(w, &y->t, &o->v[i]);
+		write_gap(w, &y->t, &o->v[i].g, &o->v[i]);
 	jsonw__end_array(w);
 	jsonw__end_object(w);
 }

@@ -381,9 +381,10 @@ static void note_requests(const struct model_view *v, const struct summary *s,
 }
 
 /* What the answers about schedulers rest on. */
-static void note_schedulers(const struct model_view *v, const struct at_work *w, const struct say *to)
+static void note_schedulers(const struct model_view *v, const struct summary *s, const struct at_work *w, const struct say *to)
 {
-	size_t guesses = 0, inferred = 0;
+	size_t guesses = 0, inferred = 0, n_unseen = 0;
+	char unseen[160] = "";
 
 	for (uint32_t i = 0; i < v->n_engines; i++)
 		if (v->engines[i].e.engine == TL_ENGINE_VLLM && w[i].steps && !w[i].stats)
@@ -397,9 +398,14 @@ static void note_schedulers(const struct model_view *v, const struct at_work *w,
 	for (size_t i = 0; i < v->n_seqs; i++)
 		for (size_t k = 0; k < v->seqs[i].n_preemptions; k++)
 			inferred += v->seqs[i].preemptions[k].prov == PROV_INFERRED;
+	for (size_t i = 0; i < v->n_requests; i++)
+		n_unseen += request_prompt_unseen(v, &v->requests[i]) > 0;
+	if (n_unseen)
+		snprintf(unseen, sizeof(unseen), "; %" PRIu64 " tokens of %zu prompt%s are in none: they were in the cache, or are "
+			 "counted to another step or member", s->prompt_unseen, n_unseen, n_unseen == 1 ? "" : "s");
 	if (guesses)
-		say(to, "%zu of %zu members of steps are inferred and not certain: \"p?\" in --json",
-		    guesses, v->n_members);
+		say(to, "%zu of %zu members of steps are inferred and not certain: \"p?\" in --json%s",
+		    guesses, v->n_members, unseen);
 	if (inferred)
 		say(to, "%zu preemption%s inferred from steps: who computes again, or is in none of them",
 		    inferred, inferred == 1 ? " is" : "s are");
@@ -449,7 +455,7 @@ int notes_each(const struct model_view *v, const struct summary *s, note_fn fn, 
 	note_capture(v, w, &to);
 	note_requests(v, s, &c, &to);
 	note_steps(v, s, &c, &to);
-	note_schedulers(v, w, &to);
+	note_schedulers(v, s, w, &to);
 	note_health(v, &to);
 	free(w);
 	return 0;

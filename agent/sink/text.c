@@ -100,7 +100,7 @@ static void others_text(const struct model_view *v, char *buf, size_t size)
 
 void text_seen(struct page *p, const struct model_view *v, const struct summary *s)
 {
-	char lost[160] = "none lost", steps[120] = "no engine steps", others[320];
+	char lost[160] = "none lost", steps[120] = "no engine steps", others[320], unseen[64] = "";
 	uint64_t since = UINT64_MAX, until = 0;
 
 	for (size_t i = 0; i < v->n_lost; i++) {
@@ -118,9 +118,11 @@ void text_seen(struct page *p, const struct model_view *v, const struct summary 
 			 "%" PRIu64 " engine steps, %.1f %% of their %" PRIu64
 			 " tokens belong to a request that was seen",
 			 s->steps_seen, rounded_down(s->matched_tokens_pct), s->tokens_in_steps);
+	if (s->prompt_unseen)
+		snprintf(unseen, sizeof(unseen), "; %" PRIu64 " more of prompts are in no step", s->prompt_unseen);
 	page__style(p, v->n_lost_events ? STYLE_BAD : STYLE_PLAIN);
-	page__para(p, "seen", LABEL, "%" PRIu64 " events, %s; %zu requests%s; %s", v->n_events,
-		   lost, v->n_requests, others, steps);
+	page__para(p, "seen", LABEL, "%" PRIu64 " events, %s; %zu requests%s; %s%s", v->n_events,
+		   lost, v->n_requests, others, steps, unseen);
 	page__style(p, STYLE_PLAIN);
 	if (v->n_lost_events && v->n_lost)
 		page__para(p, "lost", LABEL,

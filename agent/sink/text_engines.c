@@ -180,8 +180,9 @@ bool text_has_slots(const struct model_view *v)
 static void write_preemptions(struct page *p, const struct model_view *v)
 {
 	uint64_t lost = 0, parked_ns = 0, worst_ns = 0;
-	size_t n = 0, n_seqs = 0, n_parked = 0;
-	char text[UNITS_LEN], most[UNITS_LEN], still[48] = "", parked[100] = "", name[24];
+	size_t n = 0, n_seqs = 0, n_parked = 0, n_unknown = 0;
+	char text[UNITS_LEN], most[UNITS_LEN], still[48] = "", parked[100] = "", name[24], tokens[120] = "";
+	int at = 0;
 	uint32_t worst = 0;
 
 	for (uint32_t i = 0; i < v->n_seqs; i++) {
@@ -191,7 +192,10 @@ static void write_preemptions(struct page *p, const struct model_view *v)
 		for (size_t k = 0; k < q->n_preemptions; k++) {
 			const struct rec_preemption *e = &q->preemptions[k];
 
-			lost += e->lost_tokens;
+			if (sequence_knows_lost(q))
+				lost += e->lost_tokens;
+			else
+				n_unknown++;
 			n_parked += e->resumed_ns < e->at_ns;
 			ns += e->resumed_ns > e->at_ns ? e->resumed_ns - e->at_ns : 0;
 		}
@@ -210,8 +214,13 @@ static void write_preemptions(struct page *p, const struct model_view *v)
 	if (parked_ns)
 		snprintf(parked, sizeof(parked), ", parked for %s in all, most %s for %s", units_ns(text, parked_ns),
 			 sequence_name(v, worst, name), units_ns(most, worst_ns));
-	page__para(p, "preempted", LABEL, "%zu time%s, %zu sequence%s: %" PRIu64 " tokens lost%s%s", n, n == 1 ? "" : "s",
-		   n_seqs, n_seqs == 1 ? "" : "s", lost, parked, still);
+	if (n_unknown < n)
+		at = snprintf(tokens, sizeof(tokens), "%" PRIu64 " token%s lost", lost, lost == 1 ? "" : "s");
+	if (n_unknown)	/* of those that were there before the recording */
+		snprintf(tokens + at, sizeof(tokens) - (size_t)at, "%show many tokens %s%zu lost is not known", at ? ", " : "",
+			 at ? "the other " : "these ", n_unknown);
+	page__para(p, "preempted", LABEL, "%zu time%s, %zu sequence%s: %s%s%s", n, n == 1 ? "" : "s",
+		   n_seqs, n_seqs == 1 ? "" : "s", tokens, parked, still);
 }
 
 int text_scheduler(struct page *p, const struct model_view *v, const struct summary *s)

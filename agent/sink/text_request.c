@@ -82,19 +82,24 @@ static void write_preemptions(struct page *p, const struct rec_request *r,
 			      const struct rec_sequence *q)
 {
 	uint64_t origin = request_first_ns(r);
+	bool known = sequence_knows_lost(q);
 
 	for (size_t i = 0; i < q->n_preemptions; i++) {
 		const struct rec_preemption *e = &q->preemptions[i];
-		char parked[UNITS_LEN + 16] = "not scheduled again", ms[UNITS_LEN];
+		char parked[UNITS_LEN + 16] = "not scheduled again", ms[UNITS_LEN], lost[32] = "";
 
 		if (e->resumed_ns >= e->at_ns)
 			snprintf(parked, sizeof(parked), "parked for %s",
 				 units_ns(ms, e->resumed_ns - e->at_ns));
-		page__para(p, i ? "" : "preempted", WIDE_LABEL, "%.3f ms after it began, %s, %u tokens lost (%s)",
-			   (double)(int64_t)(e->at_ns - origin) / 1e6, parked, e->lost_tokens,
+		if (known)
+			snprintf(lost, sizeof(lost), ", %u token%s lost", e->lost_tokens, e->lost_tokens == 1 ? "" : "s");
+		page__para(p, i ? "" : "preempted", WIDE_LABEL, "%.3f ms after it %s, %s%s (%s)",
+			   (double)(int64_t)(e->at_ns - origin) / 1e6, r->joined_late ? "was first seen" : "began", parked, lost,
 			   provenance_names[e->prov]);
 	}
-	if (q->n_again)
+	if (!known && q->n_preemptions)
+		page__para(p, "", WIDE_LABEL, "how much it lost is not known: the begin of its prompt was not seen");
+	else if (q->n_again)
 		page__para(p, "", WIDE_LABEL, "%u tokens were computed again", q->n_again);
 }
 
@@ -102,18 +107,24 @@ static void write_joins(struct page *p, const struct model_view *v, const struct
 {
 	for (size_t i = 0; i < r->n_seqs; i++) {
 		const struct rec_sequence *q = &v->seqs[r->seqs[i]];
-		char rivals[64] = "", slot[32] = "";
+		char rivals[64] = "", slot[32] = "", which[32] = "", rest[120] = "";
+		uint32_t unseen = request_prompt_unseen(v, r);
 
 		if (q->rivals)
 			snprintf(rivals, sizeof(rivals), ", %u other pairing%s fitted too",
 				 q->rivals, q->rivals == 1 ? "" : "s");
 		if (text_has_slots(v))
 			snprintf(slot, sizeof(slot), " on slot %u", q->slot);
+		if (unseen)
+			snprintf(rest, sizeof(rest), " (%u more of its prompt are in no step: cached, or it is not certain "
+				 "who had them)", unseen);
+		if (r->n_seqs > 1)
+			snprintf(which, sizeof(which), " (answer %zu)", i + 1);
 		page__para(p, i ? "" : "joined", WIDE_LABEL,
-			   "to sequence %u%s by %s, confidence "
-			   "%u %%%s; %u tokens in prefill, %u in decode, %zu steps",
-			   q->id, slot, join_method_names[q->join], q->confidence_pct, rivals,
-			   q->n_prefill, q->n_decode, q->n_visits);
+			   "to sequence %u%s%s by %s, confidence "
+			   "%u %%%s; %u tokens in prefill%s, %u in decode, %zu steps",
+			   q->id, which, slot, join_method_names[q->join], q->confidence_pct, rivals,
+			   q->n_prefill, rest, q->n_decode, q->n_visits);
 		write_preemptions(p, r, q);
 	}
 	if (!r->n_seqs)

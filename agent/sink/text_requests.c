@@ -2,6 +2,7 @@
 /* The tables of single requests in the text report: the slowest, and those that failed. */
 #include "base/units.h"
 #include "base/util.h"
+#include "model/leads.h"
 #include "sink/notes.h"
 #include "sink/text_priv.h"
 #include "sink/who.h"
@@ -46,25 +47,42 @@ static uint64_t parked_for(const struct trace *t)
 static void hint_preempted(const struct trace *t, char *buf, size_t size)
 {
 	const struct rec_sequence *q = t->q;
-	char parked[UNITS_LEN], again[UNITS_LEN];
+	bool several = t->r->n_seqs > 1, known = sequence_knows_lost(q);
+	char parked[UNITS_LEN], again[UNITS_LEN], which[48] = "", n_again[48] = "computing again what it had";
 
+	if (known)
+		snprintf(n_again, sizeof(n_again), "%u token%s computed again", q->n_again, q->n_again == 1 ? "" : "s");
+
+	if (several && size > 2 * HINT_LEN)
+		snprintf(which, sizeof(which), "answer %u of %zu ", answer_number(t->r, (uint32_t)(q - t->v->seqs)), t->r->n_seqs);
 	units_ns(parked, parked_for(t));
 	if (!q->n_again && q->n_preemptions)
-		snprintf(buf, size, "preempted %s%s", parked,
+		snprintf(buf, size, "%spreempted %s%s", which, parked,
 			 q->preemptions[q->n_preemptions - 1].resumed_ns ? "" : ", not back");
 	else if (size > 2 * HINT_LEN)
-		snprintf(buf, size, "preempted: parked for %s, then %s for %u tokens computed again", parked,
-			 units_ns(again, t->sum_ns[PART_RECOMPUTE]), q->n_again);
+		snprintf(buf, size, "%spreempted: parked for %s, then %s for %s", which, parked,
+			 units_ns(again, t->sum_ns[PART_RECOMPUTE]), n_again);
+	else if (several)
+		snprintf(buf, size, "one answer parked %s", parked);
 	else
-		snprintf(buf, size, "parked %s, +%u tok", parked, q->n_again);
+		snprintf(buf, size, known ? "parked %s, +%u tok" : "parked %s", parked, q->n_again);
+}
+
+/* Parts that are no reason for anything as long as more time went by in decode steps. */
+static uint32_t parts_of_no_interest(const struct trace *t)
+{
+	uint32_t skip = 1u << PART_DECODE | 1u << PART_BETWEEN | 1u << PART_PARKED | 1u << PART_RECOMPUTE;
+
+	if (t->sum_ns[PART_LATE_PREFILL] + t->sum_ns[PART_LATE_WAIT] < t->sum_ns[PART_DECODE])
+		skip |= 1u << PART_LATE_PREFILL | 1u << PART_LATE_WAIT;
+	return skip;
 }
 
 const char *text_hint(const struct trace *t, char *buf, size_t size)
 {
 	uint64_t excess = shared_excess(t), total = t->t1_ns - t->t0_ns;
 	uint64_t preempted = t->sum_ns[PART_PARKED] + t->sum_ns[PART_RECOMPUTE];
-	int part = largest_part(t->sum_ns, 1u << PART_DECODE | 1u << PART_BETWEEN | 1u << PART_PARKED |
-						   1u << PART_RECOMPUTE);
+	int part = largest_part(t->sum_ns, parts_of_no_interest(t));
 	char ms[UNITS_LEN];
 
 	if (!t->q)

@@ -3,6 +3,7 @@
 #include "sink/trace.h"
 #include "base/pct.h"
 #include "model/evidence.h"
+#include "model/leads.h"
 #include "sink/gpu_words.h"
 
 #include <errno.h>
@@ -23,6 +24,8 @@ const char *const part_names[N_PARTS] = {
 	[PART_PARKED] = "parked after preemption",
 	[PART_RECOMPUTE] = "recompute steps after preemption",
 	[PART_DECODE] = "decode steps",
+	[PART_LATE_WAIT] = "its last answer not scheduled yet",
+	[PART_LATE_PREFILL] = "prefill steps of its last answer",
 	[PART_BETWEEN] = "between steps (sampling, host)",
 	[PART_OTHER_STEPS] = "steps of others",
 	[PART_DELIVERY] = "delivery of the last token",
@@ -64,6 +67,8 @@ static struct segment *add(struct trace *t, enum part part, uint64_t until, int 
 	}
 	s = &t->segs[t->n++];
 	*s = (struct segment){ .t0_ns = from, .t1_ns = until, .part = part };
+	if (t->q)
+		s->seq = (uint32_t)(t->q - t->v->seqs);
 	return s;
 }
 
@@ -72,29 +77,6 @@ static struct segment *add(struct trace *t, enum part part, uint64_t until, int 
 static uint64_t seq_end_ns(const struct model_view *v, const struct rec_sequence *q)
 {
 	return q->n_visits ? v->steps[q->visits[q->n_visits - 1].step].t1_ns : 0;
-}
-
-static const struct rec_sequence *last_sequence(const struct model_view *v,
-						const struct rec_request *r)
-{
-	const struct rec_sequence *last = NULL;
-
-	for (size_t i = 0; i < r->n_seqs; i++) {
-		const struct rec_sequence *q = &v->seqs[r->seqs[i]];
-
-		if (!q->n_visits)
-			continue;
-		/* Of parallel answers one computes the prompt; the others have only their decode steps
-		 * to show, and what came before these would look like a wait. */
-		if (last && !q->n_prefill != !last->n_prefill) {
-			if (q->n_prefill)
-				last = q;
-			continue;
-		}
-		if (!last || seq_end_ns(v, q) > seq_end_ns(v, last))
-			last = q;
-	}
-	return last;
 }
 
 /* The sequence that had the slot before; sequences are in order of their start. */
@@ -313,31 +295,78 @@ static bool ends_parked(const struct trace *t)
 	return last && !last->resumed_ns && t->r->state != REQ_COMPLETE && last->at_ns >= t->v->steps[q->visits[q->n_visits - 1].step].t0_ns;
 }
 
-static void add_own_steps(struct trace *t, int *err)
+/* One more step of the sequence that is followed, and what was between it and the one before. */
+static void add_visit(struct trace *t, size_t i, uint64_t max_ns, uint32_t *next, enum part part, int *err)
 {
 	const struct rec_sequence *q = t->q;
+	uint32_t step = q->visits[i].step;
+	const struct rec_step *own = &t->v->steps[step];
+
+	if (was_preempted(t, i, next)) {
+		add_wait(t, PART_PARKED, own->t0_ns, step, err);
+	} else {
+		add_others(t, i ? q->visits[i - 1].step : step, step, max_ns, err);
+		add_hole(t, own->t0_ns, max_ns, err);
+	}
+	add(t, part, own->t1_ns, err)->step = step;
+}
+
+/* Up to its visit `until`, that included. */
+static void add_own_steps(struct trace *t, size_t until, int *err)
+{
 	uint64_t max_ns = 0;
 	uint32_t next = 0;
 
 	if (!*err)
 		*err = longest_hole(t, &max_ns);
-	for (size_t i = 0; i < q->n_visits && !*err; i++) {
-		uint32_t step = q->visits[i].step;
-		const struct rec_step *own = &t->v->steps[step];
+	for (size_t i = 0; i < t->q->n_visits && i <= until && !*err; i++)
+		add_visit(t, i, max_ns, &next, part_of(&t->q->visits[i]), err);
+}
 
-		if (was_preempted(t, i, &next)) {
-			add_wait(t, PART_PARKED, own->t0_ns, step, err);
-		} else {
-			add_others(t, i ? q->visits[i - 1].step : step, step, max_ns, err);
-			add_hole(t, own->t0_ns, max_ns, err);
+/* Behind the first token the answer that ended last is followed. If it was in no step by then, that is no queue of the
+ * request: it had a token. */
+static void add_late_answer(struct trace *t, int *err)
+{
+	const struct rec_sequence *q = t->q;
+	uint64_t from = t->n ? t->segs[t->n - 1].t1_ns : t->t0_ns, max_ns = 0;
+	uint32_t next = 0;
+
+	if (!*err)
+		*err = longest_hole(t, &max_ns);
+	for (size_t i = 0; i < q->n_visits && !*err; i++) {
+		const struct rec_step *own = &t->v->steps[q->visits[i].step];
+		enum part part = part_of(&q->visits[i]);
+		size_t n = t->n;
+
+		if (own->t1_ns <= from)
+			continue;
+		if (!i && own->t0_ns > from) {
+			add_wait(t, PART_LATE_WAIT, own->t0_ns, q->visits[i].step, err);
+			if (t->n > n && !t->segs[n].n_steps && own->t0_ns - from <= max_ns) {
+				t->segs[n].part = PART_BETWEEN;
+				t->segs[n].step = 0;
+			}
 		}
-		add(t, part_of(&q->visits[i]), own->t1_ns, err)->step = step;
+		add_visit(t, i, max_ns, &next, part == PART_PREFILL ? PART_LATE_PREFILL : part, err);
 	}
+}
+
+static void add_steps(struct trace *t, const struct leads *l, int *err)
+{
+	const struct rec_sequence *last = t->q;
+
+	if (t->first)
+		t->q = t->first;
+	add_before_steps(t, err);
+	add_own_steps(t, t->first ? l->first_visit : SIZE_MAX, err);
+	t->q = last;
+	if (t->first)
+		add_late_answer(t, err);
 }
 
 /* ---- totals ---- */
 
-uint64_t trace__prefill_of_others(const struct trace *t, uint32_t step, uint32_t *ret_seq)
+uint64_t trace__prefill_of_others(const struct trace *t, const struct segment *s, uint32_t step, uint32_t *ret_seq)
 {
 	const struct rec_step *st = &t->v->steps[step];
 	uint64_t tokens = 0;
@@ -346,7 +375,7 @@ uint64_t trace__prefill_of_others(const struct trace *t, uint32_t step, uint32_t
 	for (uint32_t i = 0; i < st->n_members; i++) {
 		const struct rec_member *m = &t->v->members[st->first_member + i];
 
-		if (m->phase != TL_PREFILL || &t->v->seqs[m->seq] == t->q)
+		if (m->phase != TL_PREFILL || m->seq == s->seq)
 			continue;
 		tokens += m->n_tokens;
 		if (m->n_tokens > most) {
@@ -355,11 +384,6 @@ uint64_t trace__prefill_of_others(const struct trace *t, uint32_t step, uint32_t
 		}
 	}
 	return tokens;
-}
-
-static uint32_t own_seq(const struct trace *t)
-{
-	return (uint32_t)(t->q - t->v->seqs);
 }
 
 static uint64_t prefill_of(const struct trace *t, uint32_t step, uint32_t seq)
@@ -388,13 +412,13 @@ static int add_up_decode(struct trace *t)
 
 		if (s->part != PART_DECODE)
 			continue;
-		if (!trace__prefill_of_others(t, s->step, &seq)) {
+		if (!trace__prefill_of_others(t, s, s->step, &seq)) {
 			plain[n++] = s->t1_ns - s->t0_ns;
 			continue;
 		}
 		t->n_shared++;
 		t->shared_ns += s->t1_ns - s->t0_ns;
-		crowd__add_prefill(&t->shared, t->v, s->step, own_seq(t));
+		crowd__add_prefill(&t->shared, t->v, s->step, s->seq);
 	}
 	if (n)
 		t->median_decode_ns = pct_u64(plain, n, 500);
@@ -410,10 +434,10 @@ static void add_up_prefill(struct trace *t)
 
 		if (s->part != PART_PREFILL)
 			continue;
-		if (trace__prefill_of_others(t, s->step, &seq) >
-		    prefill_of(t, s->step, own_seq(t)))
+		if (trace__prefill_of_others(t, s, s->step, &seq) >
+		    prefill_of(t, s->step, s->seq))
 			t->crowded_ns += s->t1_ns - s->t0_ns;
-		crowd__add_prefill(&t->beside, t->v, s->step, own_seq(t));
+		crowd__add_prefill(&t->beside, t->v, s->step, s->seq);
 	}
 }
 
@@ -429,6 +453,7 @@ static void add_up(struct trace *t)
 
 		t->sum_ns[s->part] += s->t1_ns - s->t0_ns;
 		t->n_prefill_steps += s->part == PART_PREFILL;
+		t->n_late_prefill_steps += s->part == PART_LATE_PREFILL;
 		t->n_recompute_steps += s->part == PART_RECOMPUTE;
 		t->n_parked += s->part == PART_PARKED;
 		t->n_decode_steps += s->part == PART_DECODE;
@@ -461,12 +486,16 @@ static bool is_cut_off(const struct rec_request *r)
 
 int trace__init(struct trace *t, const struct model_view *v, size_t request)
 {
+	struct leads l;
 	int err = 0;
 
 	memset(t, 0, sizeof(*t));
 	t->v = v;
 	t->r = &v->requests[request];
-	t->q = last_sequence(v, t->r);
+	leads_of(v, t->r, &l);
+	t->q = l.last == UINT32_MAX ? NULL : &v->seqs[l.last];
+	if (l.first != l.last && l.first_visit != SIZE_MAX && !t->r->joined_late)
+		t->first = &v->seqs[l.first];
 	t->t0_ns = request_first_ns(t->r);
 	t->t1_ns = request_last_ns(t->r);
 	if (is_cut_off(t->r) && v->t1_ns > t->t1_ns)
@@ -480,8 +509,7 @@ int trace__init(struct trace *t, const struct model_view *v, size_t request)
 			t->t0_ns = begin;
 	}
 	if (t->q) {
-		add_before_steps(t, &err);
-		add_own_steps(t, &err);
+		add_steps(t, &l, &err);
 		if (request_is_streamed(t->r))
 			add(t, PART_DELIVERY, t->r->at_ns[P_LAST_TOKEN_WIRE], &err);
 		if (ends_parked(t))
@@ -517,15 +545,15 @@ void trace__wait(const struct trace *t, enum part part, struct wait *ret)
 			uint64_t until = st->t1_ns < s->t1_ns ? st->t1_ns : s->t1_ns;
 			uint32_t seq;
 
-			if (st->engine != t->q->engine)
+			if (st->engine != t->v->seqs[s->seq].engine)
 				continue;
 			left--;
-			crowd__add(&ret->all, t->v, k, own_seq(t));
-			crowd__add_prefill(&ret->prefill, t->v, k, own_seq(t));
+			crowd__add(&ret->all, t->v, k, s->seq);
+			crowd__add_prefill(&ret->prefill, t->v, k, s->seq);
 			if (until <= from)
 				continue;
 			ret->ns += until - from;
-			if (trace__prefill_of_others(t, k, &seq))
+			if (trace__prefill_of_others(t, s, k, &seq))
 				ret->prefill_ns += until - from;
 		}
 	}
@@ -533,12 +561,13 @@ void trace__wait(const struct trace *t, enum part part, struct wait *ret)
 
 size_t trace__slot_holders(const struct trace *t, const struct segment *s, uint32_t *ret, size_t max)
 {
+	const struct rec_sequence *own = &t->v->seqs[s->seq];
 	size_t n = 0;
 
-	for (uint32_t i = own_seq(t); i-- > 0 && n < max;) {
+	for (uint32_t i = s->seq; i-- > 0 && n < max;) {
 		const struct rec_sequence *p = &t->v->seqs[i];
 
-		if (p->engine != t->q->engine || p->slot != t->q->slot || !p->n_visits)
+		if (p->engine != own->engine || p->slot != own->slot || !p->n_visits)
 			continue;
 		if (seq_end_ns(t->v, p) <= s->t0_ns)
 			break;

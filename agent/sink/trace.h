@@ -16,6 +16,8 @@ enum part {
 	PART_PARKED,		/* preempted: end of its step before -> begin of its step after */
 	PART_RECOMPUTE,		/* its steps that compute again what it had before it was preempted */
 	PART_DECODE,		/* its own decode steps */
+	PART_LATE_WAIT,		/* of several answers: the first token -> that which ended last was in a step */
+	PART_LATE_PREFILL,	/* behind the first token: prefill steps of the answer that ended last */
 	PART_BETWEEN,		/* short spans between its steps in which the engine ran no step */
 	PART_OTHER_STEPS,	/* between its steps: steps that it was no member of */
 	PART_SERVER,		/* not joined to steps: read -> first token (or head) written */
@@ -33,7 +35,8 @@ struct segment {
 	uint8_t part;		/* enum part */
 	bool in_lost;		/* UNEXPLAINED: events were lost inside it */
 	bool blind;		/* UNEXPLAINED: nobody looked for the launches that steps are made of yet */
-	uint32_t step;		/* PREFILL, RECOMPUTE, DECODE, OTHER_STEPS: which; others: the first */
+	uint32_t seq;		/* of its sequences, the one that is followed here */
+	uint32_t step;		/* PREFILL, LATE_PREFILL, RECOMPUTE, DECODE, OTHER_STEPS: which; others: the first */
 	uint32_t n_steps;	/* WAIT_*, PARKED: how many of the engine's steps ran in it, own excluded; UNEXPLAINED: of which
 				 * it is not known whether it was in them */
 };
@@ -42,13 +45,14 @@ struct trace {
 	const struct model_view *v;
 	const struct rec_request *r;
 	const struct rec_sequence *q;	/* the sequence that ended last; NULL: joined to no step */
+	const struct rec_sequence *first; /* up to its first token this one is followed; not NULL if q is not */
 	struct segment *segs;
 	size_t n, cap;
 	uint64_t t0_ns, t1_ns;		/* segments cover it without a hole or an overlap */
 	uint64_t sum_ns[N_PARTS];
 	uint64_t ttft_ns[N_PARTS];	/* of it, before the first token; DELIVERY: of that */
 	const struct rec_sequence *slot_holder;	/* WAIT_SLOT: whose slot it was */
-	size_t n_prefill_steps, n_recompute_steps, n_decode_steps, n_parked;
+	size_t n_prefill_steps, n_late_prefill_steps, n_recompute_steps, n_decode_steps, n_parked;
 	uint64_t median_decode_ns;	/* of its decode steps that no prefill shared; 0: none */
 	/* Its decode steps that other sequences' prefill shared. */
 	size_t n_shared;
@@ -64,8 +68,14 @@ struct trace {
 int trace__init(struct trace *t, const struct model_view *v, size_t request);
 void trace__free(struct trace *t);	/* as after init, or all zeros */
 
-/* Tokens that sequences other than t->q prefill in this step; 0: none. */
-uint64_t trace__prefill_of_others(const struct trace *t, uint32_t step, uint32_t *ret_seq);
+/* The sequence whose prompt is that of PART_PREFILL. */
+static inline const struct rec_sequence *trace__prompt_seq(const struct trace *t)
+{
+	return t->first ? t->first : t->q;
+}
+
+/* Tokens that sequences other than that of the segment prefill in a step; 0: none. */
+uint64_t trace__prefill_of_others(const struct trace *t, const struct segment *s, uint32_t step, uint32_t *ret_seq);
 
 /* What ran in its waits of this kind: for how long, of that with prefill, and whose that was. */
 struct wait {

@@ -14,6 +14,8 @@ static const char *const brief_names[N_PARTS] = {
 	[PART_WAIT_SLOT] = "waiting for a slot",
 	[PART_WAIT_STEP] = "waiting for a step",
 	[PART_WAIT_QUEUE] = "in the queue",
+	[PART_LATE_WAIT] = "its last answer waits",
+	[PART_LATE_PREFILL] = "last answer's prefill",
 	[PART_OTHER_STEPS] = "steps of others",
 	[PART_DELIVERY] = "delivery",
 	[PART_END] = "end of response",
@@ -107,7 +109,9 @@ static const char *behind(const struct trace *t, enum part part, char *buf, size
 /* " of 12 tokens"; nothing where they are not known (of members inferred from launches). */
 static const char *of_tokens(const struct trace *t, const char *unit, char buf[32])
 {
-	snprintf(buf, 32, t->q->n_prefill ? " of %u %s" : "", t->q->n_prefill, unit);
+	uint32_t n = trace__prompt_seq(t)->n_prefill;
+
+	snprintf(buf, 32, n ? " of %u %s" : "", n, unit);
 	return buf;
 }
 
@@ -138,13 +142,14 @@ const char *who__text(const struct trace *t, enum part part, char *buf, size_t s
 		break;
 	case PART_WAIT_STEP:
 	case PART_WAIT_QUEUE:
+	case PART_LATE_WAIT:
 	case PART_PARKED:
 		if (part == PART_PARKED && t->n_parked > 1)
 			snprintf(buf, size, "parked after %zu preemptions%s", t->n_parked,
 				 behind(t, part, who, sizeof(who)));
 		else
-			snprintf(buf, size, "%s%s", part_names[part],
-				 behind(t, part, who, sizeof(who)));
+			snprintf(buf, size, "%s%s%s", part_names[part],
+				 part == PART_PARKED && t->r->n_seqs > 1 ? ", one of its answers" : "", behind(t, part, who, sizeof(who)));
 		break;
 	case PART_PREFILL:
 		prefill_text(t, buf, size);

@@ -107,15 +107,17 @@ static void write_sum(struct page *p, const struct why *w)
 
 /* ---- gaps ---- */
 
-static void write_gap(struct page *p, const struct trace *t, const struct gap *g)
+static void write_gap(struct page *p, const struct trace *t, const struct odd_gap *odd)
 {
 	char text[1200], row[64], at[CELL_LEN], ms[CELL_LEN], usual[CELL_LEN];
+	size_t n = why_whose_gap(t, odd, text, sizeof(text));
+	const struct gap *g = &odd->g;
 
 	snprintf(row, sizeof(row), "%10s%10s%9s%7u  ",
 		 cell_ms(at, (int64_t)(g->t0_ns > t->t0_ns ? g->t0_ns - t->t0_ns : 0)),
 		 cell_ms(ms, (int64_t)(g->t1_ns - g->t0_ns)),
 		 g->usual_ns ? cell_ms(usual, (int64_t)g->usual_ns) : "-", g->token);
-	gap_text(t->v, g, text, sizeof(text));
+	gap_text(t->v, g, text + n, sizeof(text) - n);
 	page__text(p, row, 38, text);
 }
 

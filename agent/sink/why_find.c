@@ -3,6 +3,7 @@
 #include "base/pct.h"
 #include "base/units.h"
 #include "base/util.h"
+#include "model/leads.h"
 #include "sink/gpu_words.h"
 #include "sink/notes.h"
 #include "sink/sentence.h"
@@ -68,6 +69,15 @@ static void name_decode(struct parts *p, const struct trace *t)
 	       crowd__prefill_text(&t->shared, t->v, names, sizeof(names)));
 }
 
+static const char *tokens_again(const struct rec_sequence *q, char *buf, size_t size)
+{
+	if (sequence_knows_lost(q))
+		snprintf(buf, size, "%u token%s", q->n_again, q->n_again == 1 ? "" : "s");
+	else
+		snprintf(buf, size, "what it had");
+	return buf;
+}
+
 static void name_parts(struct parts *p, const struct trace *t)
 {
 	char text[500];
@@ -80,7 +90,7 @@ static void name_parts(struct parts *p, const struct trace *t)
 		if (part == PART_UNEXPLAINED || !name_part(p, t->sum_ns[part]))
 			continue;
 		if (part == PART_RECOMPUTE)
-			append(&p->s, "computing %u tokens again in %zu step%s", t->q->n_again,
+			append(&p->s, "computing %s again in %zu step%s", tokens_again(t->q, text, sizeof(text)),
 			       t->n_recompute_steps, t->n_recompute_steps == 1 ? "" : "s");
 		else
 			append(&p->s, "%s", who__text(t, (enum part)part, text, sizeof(text)));
@@ -167,6 +177,34 @@ static int note_gpu(struct why *w)
 	return why_note(w, "%s", text);
 }
 
+/* Whose time the rows show, and what they do not show of the others. */
+static int note_answers(struct why *w)
+{
+	const struct trace *t = &w->t;
+	uint32_t last = answer_number(t->r, (uint32_t)(t->q - t->v->seqs));
+	char parked[UNITS_LEN], again[40];
+	int err;
+
+	if (t->first)
+		err = why_note(w, "it has %zu answers: up to its first token the rows are those of answer %u, which gave it; then "
+			       "those of answer %u, which ended last", t->r->n_seqs,
+			       answer_number(t->r, (uint32_t)(t->first - t->v->seqs)), last);
+	else
+		err = why_note(w, "it has %zu answers: the rows are those of answer %u, which ended last", t->r->n_seqs, last);
+	for (size_t i = 0; i < t->r->n_seqs && !err; i++) {
+		const struct rec_sequence *q = &t->v->seqs[t->r->seqs[i]];
+		uint64_t ns = 0;
+
+		for (size_t k = 0; k < q->n_preemptions; k++)
+			ns += q->preemptions[k].resumed_ns > q->preemptions[k].at_ns ?
+				      q->preemptions[k].resumed_ns - q->preemptions[k].at_ns : 0;
+		if (q != t->q && q->n_preemptions)
+			err = why_note(w, "answer %zu was preempted, too, and is in no row: parked for %s, %s computed again",
+				       i + 1, units_ns(parked, ns), tokens_again(q, again, sizeof(again)));
+	}
+	return err;
+}
+
 static int note_join(struct why *w)
 {
 	const struct trace *t = &w->t;
@@ -178,7 +216,7 @@ static int note_join(struct why *w)
 		       t->q->id, t->q->slot, join_method_names[t->q->join], t->q->confidence_pct,
 		       t->q->rivals ? "; other pairings fit too" : "");
 	if (!err && t->r->n_seqs > 1)
-		err = why_note(w, "it has %zu sequences: this is the one that ended last", t->r->n_seqs);
+		err = note_answers(w);
 	if (!err && t->r->joined_late)
 		err = why_note(w, "its beginning was not seen: times count from the first thing that was");
 	else if (!err && !t->r->at_ns[P_SUBMIT])

@@ -2,6 +2,7 @@
 /* Beside the waterfall: gaps that were longer than usual, what the TTFT was made of, what was held. */
 #include "base/units.h"
 #include "model/evidence.h"
+#include "model/leads.h"
 #include "sink/blame_words.h"
 #include "sink/how_words.h"
 #include "sink/why_priv.h"
@@ -25,6 +26,17 @@ static uint64_t excess_of(const struct gap *g)
 	return ns > g->usual_ns ? ns - g->usual_ns : 0;
 }
 
+/* One that is shown already, of another answer: both had a token before and behind the same steps. */
+static bool is_shown(struct odd_gaps *o, const struct gap *g)
+{
+	for (size_t i = 0; i < o->n; i++)
+		if (o->v[i].g.t0_ns == g->t0_ns && o->v[i].g.t1_ns == g->t1_ns && o->v[i].g.seq != g->seq) {
+			o->v[i].n_alike++;
+			return true;
+		}
+	return false;
+}
+
 static int keep_if_odd(void *ctx, const struct gap *g)
 {
 	struct odd_gaps *o = ctx;
@@ -35,23 +47,54 @@ static int keep_if_odd(void *ctx, const struct gap *g)
 		return 0;
 	o->n_odd++;
 	o->excess_ns += excess_of(g);
+	if (is_shown(o, g))
+		return 0;
 	if (o->n < MAX_ODD_GAPS) {
-		o->v[o->n++] = *g;
+		o->v[o->n++] = (struct odd_gap){ .g = *g };
 		return 0;
 	}
 	for (size_t i = 1; i < o->n; i++)
-		if (excess_of(&o->v[i]) < excess_of(&o->v[least]))
+		if (excess_of(&o->v[i].g) < excess_of(&o->v[least].g))
 			least = i;
-	if (excess_of(g) <= excess_of(&o->v[least]))
+	if (excess_of(g) <= excess_of(&o->v[least].g))
 		return 0;
 	memmove(&o->v[least], &o->v[least + 1], (o->n - 1 - least) * sizeof(*o->v));
-	o->v[o->n - 1] = *g;
+	o->v[o->n - 1] = (struct odd_gap){ .g = *g };
 	return 0;
+}
+
+static int by_time(const void *a, const void *b)
+{
+	const struct gap *x = &((const struct odd_gap *)a)->g, *y = &((const struct odd_gap *)b)->g;
+
+	if (x->t0_ns != y->t0_ns)
+		return x->t0_ns < y->t0_ns ? -1 : 1;
+	return x->seq < y->seq ? -1 : x->seq > y->seq;
 }
 
 int why_find_gaps(struct why *w)
 {
-	return blame__gaps(w->b, request_index(&w->t), keep_if_odd, &w->gaps);
+	int err = blame__gaps(w->b, request_index(&w->t), keep_if_odd, &w->gaps);
+
+	if (!err && w->t.r->n_seqs > 1 && w->gaps.n)	/* they came answer after answer */
+		qsort(w->gaps.v, w->gaps.n, sizeof(*w->gaps.v), by_time);
+	return err;
+}
+
+size_t why_whose_gap(const struct trace *t, const struct odd_gap *odd, char *buf, size_t size)
+{
+	uint32_t n = odd->n_alike + 1;
+
+	buf[0] = '\0';
+	if (!odd->g.seq || t->r->n_seqs < 2)
+		return 0;
+	if (n == t->r->n_seqs && n == 2)
+		return (size_t)snprintf(buf, size, "both answers: ");
+	if (n == t->r->n_seqs)
+		return (size_t)snprintf(buf, size, "all %u answers: ", n);
+	if (n > 1)
+		return (size_t)snprintf(buf, size, "answer %u and %u more: ", answer_number(t->r, odd->g.seq - 1), n - 1);
+	return (size_t)snprintf(buf, size, "answer %u: ", answer_number(t->r, odd->g.seq - 1));
 }
 
 /* ---- behind the steps ---- */

@@ -31,8 +31,12 @@ int why_rows__behind(struct why_rows *w, const struct trace *t, struct blame *b)
 
 enum { MAX_ODD_GAPS = 12, MAX_HELD = 4, ANSWER_LEN = 2048, NOTE_LEN = 1600 };
 
+struct odd_gap {
+	struct gap g;
+	uint32_t n_alike;	/* other answers of the request that had the same one */
+};
 struct odd_gaps {
-	struct gap v[MAX_ODD_GAPS];	/* those with most excess, in order of time */
+	struct odd_gap v[MAX_ODD_GAPS];	/* those with most excess, in order of time */
 	size_t n, n_odd, n_gaps;
 	uint64_t excess_ns;	/* of all */
 };
@@ -89,6 +93,9 @@ void why__free(struct why *w);
 
 /* Parts whose time nobody can explain. */
 bool why_part_is_unknown(enum part part);
+
+/* "answer 2: ", "both answers: "; "" where there is one. Returns its length. */
+size_t why_whose_gap(const struct trace *t, const struct odd_gap *odd, char *buf, size_t size);
 
 /* For those that fill it. All return 0 or -ENOMEM. */
 int why_note(struct why *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rows of a waterfall: segments of a trace, like ones folded, odd ones on their own. */
 #include "base/units.h"
+#include "model/leads.h"
 #include "sink/crowd.h"
 #include "sink/notes.h"
 #include "sink/why_priv.h"
@@ -64,11 +65,6 @@ row(struct build *b, uint64_t t0_ns, uint64_t t1_ns, enum page_style style, cons
 
 /* ---- own steps ---- */
 
-static uint32_t own_seq(const struct trace *t)
-{
-	return (uint32_t)(t->q - t->v->seqs);
-}
-
 /* "x 4.40 ms", "of 4.10-9.80 ms", and the time without a step if it is 5 % of the row: "x 7.97 ms +
  * 10.2 ms between" */
 static const char *durations(const struct group *g, char *buf, size_t size)
@@ -114,7 +110,7 @@ static void decode_row(struct build *b, const struct group *g, const char *ms, c
 static void close_group(struct build *b)
 {
 	struct group *g = &b->g;
-	const char *again = g->part == PART_RECOMPUTE ? " again" : "";
+	const char *again = g->part == PART_RECOMPUTE ? " again" : g->part == PART_LATE_PREFILL ? " of its last answer" : "";
 	enum page_style style = g->crowd.prefill > g->tokens ? STYLE_OTHER : STYLE_PREFILL;
 	char ms[96], who[300], tokens[32] = "";	/* none: they are not known */
 
@@ -140,12 +136,12 @@ static void close_group(struct build *b)
 }
 
 /* Own tokens of this step. */
-static uint64_t own_tokens(const struct trace *t, uint32_t step)
+static uint64_t own_tokens(const struct trace *t, const struct segment *s)
 {
-	const struct rec_step *st = &t->v->steps[step];
+	const struct rec_step *st = &t->v->steps[s->step];
 
 	for (uint32_t i = 0; i < st->n_members; i++)
-		if (t->v->members[st->first_member + i].seq == own_seq(t))
+		if (t->v->members[st->first_member + i].seq == s->seq)
 			return t->v->members[st->first_member + i].n_tokens;
 	return 0;
 }
@@ -158,7 +154,7 @@ static bool is_odd(const struct trace *t, const struct segment *s)
 
 	if (s->part != PART_DECODE)
 		return false;
-	return trace__prefill_of_others(t, s->step, &seq) ||
+	return trace__prefill_of_others(t, s, s->step, &seq) ||
 	       (usual && ns > 2 * usual && ns > usual + 2000000);
 }
 
@@ -171,9 +167,11 @@ static bool fits_group(const struct build *b, const struct segment *s, const str
 		return false;
 	if (s->part == PART_PREFILL && b->t->n_prefill_steps <= MAX_PREFILL_ROWS)
 		return false;
+	if (s->part == PART_LATE_PREFILL && b->t->n_late_prefill_steps <= MAX_PREFILL_ROWS)
+		return false;
 	if (s->part == PART_RECOMPUTE && b->t->n_recompute_steps <= MAX_PREFILL_ROWS)
 		return false;
-	return b->fold > FOLD_SAME_CROWD || crowd__equal(&g->crowd, crowd);
+	return b->fold > FOLD_SAME_CROWD || crowd__equal(&g->crowd, crowd, b->t->v);
 }
 
 /* `from_ns`: where the hole before the step began, which belongs to its row. */
@@ -187,7 +185,7 @@ static void add_step(struct build *b, const struct segment *s, uint64_t from_ns)
 
 	if (b->fold == FOLD_SHORT_ODD && ns <= b->odd_upto_ns)
 		odd = false;
-	crowd__add(&crowd, b->t->v, s->step, own_seq(b->t));
+	crowd__add(&crowd, b->t->v, s->step, s->seq);
 	if (!fits_group(b, s, &crowd, odd)) {
 		close_group(b);
 		g->t0_ns = from_ns;
@@ -197,12 +195,13 @@ static void add_step(struct build *b, const struct segment *s, uint64_t from_ns)
 	}
 	g->t1_ns = s->t1_ns;
 	g->n++;
-	g->n_shared += trace__prefill_of_others(b->t, s->step, &seq) > 0;
+	g->n_shared += trace__prefill_of_others(b->t, s, s->step, &seq) > 0;
 	g->steps_ns += ns;
 	g->min_ns = ns < g->min_ns ? ns : g->min_ns;
 	g->max_ns = ns > g->max_ns ? ns : g->max_ns;
-	g->tokens += own_tokens(b->t, s->step);
-	crowd__add(&g->crowd, b->t->v, s->step, own_seq(b->t));
+	if (s->part != PART_RECOMPUTE || sequence_knows_lost(&b->t->v->seqs[s->seq]))
+		g->tokens += own_tokens(b->t, s);
+	crowd__add(&g->crowd, b->t->v, s->step, s->seq);
 }
 
 /* ---- waits ---- */
@@ -268,21 +267,28 @@ static bool is_inferred(const struct trace *t, const struct segment *s)
 static void wait_row(struct build *b, const struct segment *s)
 {
 	const struct trace *t = b->t;
-	char who[300], had[128], full[80];
+	char who[300], had[128], full[80], which[40] = "";
 	struct crowd crowd = { .n = 0 };
 	struct fullness fullness = { 0 };
 	uint32_t left = s->n_steps;
 
 	for (uint32_t i = s->step; left && i < t->v->n_steps; i++)
-		if (t->v->steps[i].engine == t->q->engine) {
-			crowd__add(&crowd, t->v, i, own_seq(t));
+		if (t->v->steps[i].engine == t->v->seqs[s->seq].engine) {
+			crowd__add(&crowd, t->v, i, s->seq);
 			add_fullness(&fullness, step_stats(t->v, &t->v->steps[i]));
 			left--;
 		}
 	crowd__text(&crowd, t->v, who, sizeof(who));
 	fullness_text(&fullness, full, sizeof(full));
-	if (s->part == PART_PARKED || s->part == PART_WAIT_QUEUE) {
-		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "%s%s%s; %u step%s ran: %s", part_names[s->part],
+	if (s->part == PART_LATE_WAIT && !s->n_steps) {
+		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "%s (answer %u of %zu); none ran", part_names[s->part],
+		    answer_number(t->r, s->seq), t->r->n_seqs);
+		return;
+	}
+	if (s->part == PART_PARKED || s->part == PART_WAIT_QUEUE || s->part == PART_LATE_WAIT) {
+		if (s->part != PART_WAIT_QUEUE && t->r->n_seqs > 1)
+			snprintf(which, sizeof(which), " (answer %u of %zu)", answer_number(t->r, s->seq), t->r->n_seqs);
+		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "%s%s%s%s; %u step%s ran: %s", part_names[s->part], which,
 		    s->part == PART_PARKED && is_inferred(t, s) ? " (inferred: it was in none of the steps)" : "", full, s->n_steps, s->n_steps == 1 ? "" : "s", *who ? who : "members not seen");
 		return;
 	}
@@ -363,6 +369,7 @@ static void plain_row(struct build *b, const struct segment *s)
 	case PART_WAIT_SLOT:
 	case PART_WAIT_STEP:
 	case PART_WAIT_QUEUE:
+	case PART_LATE_WAIT:
 	case PART_PARKED:
 		wait_row(b, s);
 		return;
@@ -403,6 +410,7 @@ static int build(struct why_rows *w, const struct trace *t, enum fold fold, uint
 			hole_from = hole_from ? hole_from : s->t0_ns;
 			continue;
 		case PART_PREFILL:
+		case PART_LATE_PREFILL:
 		case PART_RECOMPUTE:
 		case PART_DECODE:
 		case PART_OTHER_STEPS:

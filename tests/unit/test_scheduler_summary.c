@@ -416,6 +416,30 @@ static void test_scheduler__survives_no_memory(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+/* A prompt of which a part is in no step: where the members are guessed, that is said, and not that all was seen. */
+static void test_summary__prompts_that_are_in_no_step(void **state)
+{
+	struct fake *f = *state;
+	struct rec_request *r = fake_request(f, 0);
+	uint32_t a = fake_seq(f, r, 0);
+	struct summary s;
+
+	r->prompt = fake_count(162);
+	f->seqs[a].kept = -1;
+	fake_step(f, 10, 20);
+	fake_member(f, a, 'P', 46);
+	fake_done(f, r, 30);
+	assert_int_equal(request_prompt_unseen(&f->v, r), 0);	/* it was seen: the rest had been cached */
+	f->seqs[a].visits[0].guess = 1;
+	assert_int_equal(request_prompt_unseen(&f->v, r), 116);
+	assert_int_equal(summarise(&f->v, &s), 0);
+	assert_int_equal(s.prompt_unseen, 116);
+	r->cached = fake_count(112);
+	assert_int_equal(request_prompt_unseen(&f->v, r), 4);
+	f->seqs[a].joined_late = true;
+	assert_int_equal(request_prompt_unseen(&f->v, r), 0);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -425,7 +449,7 @@ int main(void)
 		TEST(test_scheduler__each_engine_for_itself),
 		TEST(test_scheduler__silent_engine_has_inferred_preemptions_only),
 		TEST(test_summary__levels_over_time),
-		TEST(test_summary__warm_and_cold_are_kept_apart),
+		TEST(test_summary__warm_and_cold_are_kept_apart), TEST(test_summary__prompts_that_are_in_no_step),
 		TEST(test_delivery__as_many_chunks_as_outputs),
 		TEST(test_delivery__of_a_step_that_ended_at_no_time),
 		TEST(test_delivery__last_output_without_text),
