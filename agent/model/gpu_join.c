@@ -111,34 +111,32 @@ static void drop_doubles(struct gpu_process *p, struct gpu_counts *c)
 
 /* ---- by id ---- */
 
-struct id {
-	uint32_t corr, at;
-};
-
 static int by_corr(const void *pa, const void *pb)
 {
-	const struct id *a = pa, *b = pb;
+	const struct gpu_id *a = pa, *b = pb;
 
 	if (a->corr != b->corr)
 		return a->corr < b->corr ? -1 : 1;
 	return a->at < b->at ? -1 : a->at > b->at;
 }
 
-/* Could this launch have led to this span? Some versions of CUPTI give wrong ids. */
-static bool fits(const struct gpu_launch *l, const struct gpu_span *s)
+bool gpu_call_fits(uint8_t call, const struct gpu_span *s)
 {
-	if (l->ts_ns > s->t0_ns + SLACK_NS)
-		return false;
 	if (s->graph || s->what == TL_SPAN_GRAPH)
-		return l->call == TL_CALL_GRAPH;
+		return call == TL_CALL_GRAPH;
 	switch (s->what) {
 	case TL_SPAN_KERNEL:
-		return l->call == TL_CALL_KERNEL;
+		return call == TL_CALL_KERNEL;
 	case TL_SPAN_MEMCPY:
-		return l->call == TL_CALL_COPY;
+		return call == TL_CALL_COPY;
 	default:
 		return true;
 	}
+}
+
+static bool fits(const struct gpu_launch *l, const struct gpu_span *s)
+{
+	return l->ts_ns <= s->t0_ns + SLACK_NS && gpu_call_fits(l->call, s);
 }
 
 static void tie(struct gpu_process *p, struct gpu_span *s, uint32_t launch, struct gpu_counts *c)
@@ -152,35 +150,40 @@ static void tie(struct gpu_process *p, struct gpu_span *s, uint32_t launch, stru
 	c->spans_joined++;
 }
 
-/* The last launch with this id that is not behind the span: ids may begin anew, or be one and the same. Ids are in the
- * order of launches, so of their times. UINT32_MAX: none. */
-static uint32_t launch_of(const struct gpu_process *p, const struct id *ids, size_t n, const struct gpu_span *s)
+/* Ids are in the order of launches, so of their times. */
+uint32_t gpu_launch_of(const struct gpu_process *p, const struct gpu_ids *ids, uint32_t corr, uint64_t t_ns)
 {
-	size_t lo = 0, hi = n;
+	size_t lo = 0, hi = ids->n;
 
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
-		const struct id *id = &ids[mid];
+		const struct gpu_id *id = &ids->v[mid];
 
-		if (id->corr < s->corr || (id->corr == s->corr && p->launches.v[id->at].ts_ns <= s->t0_ns + SLACK_NS))
+		if (id->corr < corr || (id->corr == corr && p->launches.v[id->at].ts_ns <= t_ns))
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
-	return lo && ids[lo - 1].corr == s->corr ? ids[lo - 1].at : UINT32_MAX;
+	return lo && ids->v[lo - 1].corr == corr ? ids->v[lo - 1].at : UINT32_MAX;
 }
 
-static int join_by_id(struct gpu_process *p, struct gpu_counts *c)
+static int find_ids(const struct gpu_process *p, struct gpu_ids *ret)
 {
-	struct id *ids = malloc((p->launches.n + 1) * sizeof(*ids));
+	struct gpu_id *ids = malloc((p->launches.n + 1) * sizeof(*ids));
 	size_t n = 0;
 
 	if (!ids)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < p->launches.n; i++)
 		if (p->launches.v[i].corr)
-			ids[n++] = (struct id){ p->launches.v[i].corr, i };
+			ids[n++] = (struct gpu_id){ p->launches.v[i].corr, i };
 	qsort(ids, n, sizeof(*ids), by_corr);
+	*ret = (struct gpu_ids){ ids, n };
+	return 0;
+}
+
+static void join_by_id(struct gpu_process *p, const struct gpu_ids *ids, struct gpu_counts *c)
+{
 	for (size_t i = 0; i < p->spans.n; i++) {
 		struct gpu_span *s = &p->spans.v[i];
 		const struct gpu_span *before = i ? s - 1 : NULL;
@@ -190,12 +193,10 @@ static int join_by_id(struct gpu_process *p, struct gpu_counts *c)
 		if (before && before->at && before->corr == s->corr && before->graph == s->graph && s->graph)
 			at = before->at - 1;
 		else if (s->corr)
-			at = launch_of(p, ids, n, s);
+			at = gpu_launch_of(p, ids, s->corr, s->t0_ns + SLACK_NS);
 		if (at != UINT32_MAX && fits(&p->launches.v[at], s))
 			tie(p, s, at, c);
 	}
-	free(ids);
-	return 0;
 }
 
 /* ---- by order: streams are FIFO ---- */
@@ -408,15 +409,20 @@ static int join_by_order(struct gpu_process *p, struct gpu_counts *c)
 	return err;
 }
 
-int gpu_join(struct gpu_process *p, struct gpu_counts *c)
+int gpu_join(struct gpu_process *p, const struct evidence *ev, const struct gpu_clocks *clocks, struct gpu_counts *c)
 {
+	struct gpu_ids ids;
 	int err;
 
 	if (p->launches.n)
 		qsort(p->launches.v, p->launches.n, sizeof(*p->launches.v), by_launch_time);
+	drop_doubles(p, c);
+	err = find_ids(p, &ids);
+	if (err)
+		return err;
+	err = gpu_settle_times(p, &ids, ev, clocks);
 	if (p->spans.n)
 		qsort(p->spans.v, p->spans.n, sizeof(*p->spans.v), by_span_time);
-	drop_doubles(p, c);
 	for (size_t i = 0; i < p->launches.n; i++) {
 		p->outside |= !p->launches.v[i].corr;
 		p->outside_kernels |= !p->launches.v[i].corr && p->launches.v[i].call == TL_CALL_KERNEL;
@@ -426,6 +432,7 @@ int gpu_join(struct gpu_process *p, struct gpu_counts *c)
 			c->launches += p->launches.v[i].n;
 	}
 	c->spans += p->spans.n;
-	err = join_by_id(p, c);
+	join_by_id(p, &ids, c);
+	free(ids.v);
 	return err ? err : join_by_order(p, c);
 }

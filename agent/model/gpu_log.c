@@ -92,7 +92,7 @@ static int on_span(struct gpu_log *g, struct gpu_process *p, const struct tl_gpu
 		.t0_ns = e->hdr.ts_ns, .t1_ns = e->end_ns, .corr = e->corr,
 		.name = e->name < p->name_of.n ? p->name_of.v[e->name] : 0,
 		.graph = e->graph, .stream = e->stream, .device = e->device, .what = e->what,
-		.copy = e->copy,
+		.copy = e->copy < 128 ? e->copy : 0, .guess = !!(e->hdr.flags & TL_F_GUESS),
 	};
 	return 0;
 }

@@ -28,7 +28,8 @@ struct gpu_span {
 	uint32_t name;		/* index + 1 in `names` of the process, 0: none */
 	uint32_t at;		/* index + 1 of its launch; once bursts are made, of its burst */
 	uint16_t device;
-	uint8_t what, copy;	/* enum tl_gpu_span_what; as in tl_gpu_span */
+	uint8_t what;		/* enum tl_gpu_span_what */
+	uint8_t copy : 7, guess : 1;	/* as in tl_gpu_span; its clock was set about then: it may have been another time */
 };
 struct gpu_name {
 	char name[128];
@@ -103,16 +104,32 @@ struct gpu_clocks {		/* indices into the evidence */
 	size_t n;
 };
 
-/* gpu_join.c: order, doubles, and which span is of which launch. 0 or -ENOMEM, as all below */
-int gpu_join(struct gpu_process *p, struct gpu_counts *c);
+/* gpu_join.c: order, doubles, and which span is of which launch. clocks: of this process, as they came. 0 or -ENOMEM, as
+ * all below */
+struct evidence;
+int gpu_join(struct gpu_process *p, const struct evidence *ev, const struct gpu_clocks *clocks, struct gpu_counts *c);
+
+struct gpu_ids {		/* of launches, in order */
+	struct gpu_id {
+		uint32_t corr, at;
+	} *v;
+	size_t n;
+};
+/* The last launch with this id at t or before: ids may begin anew, or be one and the same. UINT32_MAX: none. */
+uint32_t gpu_launch_of(const struct gpu_process *p, const struct gpu_ids *ids, uint32_t corr, uint64_t t_ns);
+/* Could such a call (enum tl_gpu_call) have led to this span? Some versions of CUPTI give wrong ids. */
+bool gpu_call_fits(uint8_t call, const struct gpu_span *s);
+
+/* gpu_set_back.c: times that the clock of the records showed twice. Launches are in order, spans as they came. */
+int gpu_settle_times(struct gpu_process *p, const struct gpu_ids *ids, const struct evidence *ev,
+		     const struct gpu_clocks *clocks);
 
 /* gpu_windows.c: the windows of a process whose launches and spans are in order. */
-struct evidence;
 int gpu_find_windows(struct gpu_process *p, const struct evidence *ev, const struct gpu_clocks *clocks);
 /* Index + 1; 0: none. For times that only rise: *at is the one to begin with. */
 uint32_t gpu_window_of(const struct gpu_process *p, uint64_t t_ns, size_t *at);
 
-/* gpu_bursts.c: windows and bursts of a process; spans then know their burst. clocks: of this process, as they came. */
+/* gpu_bursts.c: windows and bursts of a process; spans then know their burst. */
 int gpu_cut(struct gpu_process *p, const struct model_view *v, const struct gpu_clocks *clocks);
 
 /* gpu_seen.c: how long its devices were watched. Behind gpu_join and before gpu_cut, which forgets what is joined ... */

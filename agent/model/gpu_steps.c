@@ -365,7 +365,7 @@ static int join_all(struct model *m)
 	for (size_t i = 0; i < g->processes.n && !err; i++) {
 		struct gpu_clocks of = { clocks + first[i + 1], first[i + 2] - first[i + 1] };
 
-		err = gpu_join(&g->processes.v[i], &m->gpu.counts);
+		err = gpu_join(&g->processes.v[i], &m->evidence, &of, &m->gpu.counts);
 		if (!err)
 			err = gpu_find_holes(&g->processes.v[i]);
 		if (!err)

@@ -110,6 +110,20 @@ static uint64_t in_no_epoch(const struct clocks *c, uint32_t oldest, uint64_t re
 	return from_pair(pair(c, from), real_ns);
 }
 
+/* Had epoch e begun? One of a clock that was set back began before its first pair, but behind the last one before that. */
+static bool has_begun(const struct clocks *c, uint32_t e, uint32_t oldest, uint64_t from, uint64_t real_ns)
+{
+	const struct clock_pair *first = pair(c, from), *last;
+	uint64_t before_from, before_to;
+
+	if (first->real_ns <= real_ns)
+		return true;
+	if (e == oldest || !epoch_range(c, e - 1, &before_from, &before_to))
+		return false;
+	last = pair(c, before_to - 1);
+	return first->real_ns < last->real_ns && first->real_ns - real_ns <= first->mono_ns - last->mono_ns;
+}
+
 uint64_t clocks__map(struct clocks *c, uint64_t real_ns, uint64_t not_after_ns, bool *ret_guess)
 {
 	uint32_t oldest = c->n_epochs > MAX_EPOCHS ? c->n_epochs - MAX_EPOCHS : 0, e = c->n_epochs;
@@ -128,7 +142,7 @@ uint64_t clocks__map(struct clocks *c, uint64_t real_ns, uint64_t not_after_ns, 
 	while (e-- > oldest) {
 		if (!epoch_range(c, e, &from, &to))
 			break;
-		if (pair(c, from)->real_ns <= real_ns &&
+		if (has_begun(c, e, oldest, from, real_ns) &&
 		    (e == oldest || from_pair(pair(c, to - 1), real_ns) <= not_after_ns))
 			goto found;
 	}
@@ -148,6 +162,8 @@ found:
 	}
 	if (real_ns >= last->real_ns)
 		return from_pair(last, real_ns);
+	if (real_ns < pair(c, from)->real_ns)
+		return from_pair(pair(c, from), real_ns);
 	for (lo = from, hi = to - 1; lo + 1 < hi;) {
 		uint64_t mid = lo + (hi - lo) / 2;
 

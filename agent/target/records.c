@@ -55,7 +55,7 @@ void records__mark(uint32_t flags)
 
 int records__read_clock(bool settled)
 {
-	struct clock_pair best = { .err_ns = UINT64_MAX };
+	struct clock_pair best = { .err_ns = UINT64_MAX }, last;
 	int tries = settled ? 5 : 100, ret = 0;
 	bool stepped;
 
@@ -73,8 +73,11 @@ int records__read_clock(bool settled)
 		return ret;
 	if (target.clocks.n && best.err_ns > MAX_PAIR_NS)
 		return 0;	/* we lost the CPU each time: the next one will do */
+	last = target.clocks.pairs[(target.clocks.n ? target.clocks.n - 1 : 0) % MAX_PAIRS];
 	stepped = clocks__add(&target.clocks, &best);
 	target.last_pair_ns = best.mono_ns;
+	if (stepped && last.mono_ns != target.told_clock_ns)	/* by how much it was set is told by both */
+		tell_clock(&last, 0);
 	if (stepped || best.mono_ns - target.told_clock_ns >= TELL_CLOCK_NS)
 		tell_clock(&best, 0);
 	return 0;
@@ -107,7 +110,8 @@ static void put_span(struct tl_gpu_span *s, uint64_t start, uint64_t end, uint64
 	to = clocks__map(&target.clocks, end, now + AHEAD_NS, &guess_end);
 	from = clocks__map(&target.clocks, start, to + AHEAD_NS, &guess_start);
 	target.window.n_records++;
-	if (start == 0 || end < start || to < from || to > now + AHEAD_NS ||
+	/* a clock that was set back may have been so while this ran */
+	if (start == 0 || (end < start && (!end || target.clocks.n_epochs < 2)) || to < from || to > now + AHEAD_NS ||
 	    from + MAX_AGE_S * 1000000000ull < target.window.begin_ns) {
 		target.window.n_bad++;
 		ring_count(&shared->n_bad, 1);

@@ -46,7 +46,7 @@ static void span(struct source *s, struct model *m)
 {
 	uint8_t what = next(s), corr = next(s), name = next(s);
 	struct tl_gpu_span e = {
-		.hdr = { sizeof(e), TL_GPU_SPAN, 0, 1 + (name & 1), 0, next_time(s) },
+		.hdr = { sizeof(e), TL_GPU_SPAN, what & 32 ? TL_F_GUESS : 0, 1 + (name & 1), 0, next_time(s) },
 		.corr = corr >> 1, .device = name >> 1 & 1, .stream = what >> 6, .name = name >> 5,
 		.graph = corr & 1 ? what & 7 : 0, .what = 1 + what % 5, .copy = name & 15,
 	};
@@ -69,10 +69,12 @@ static void name(struct source *s, struct model *m)
 
 static void clock_or_lost(struct source *s, struct model *m)
 {
-	struct tl_clock c = { .hdr = { sizeof(c), TL_CLOCK, 0, 1 + (next(s) & 1), 0, next_time(s) } };
+	uint8_t how = next(s);
+	struct tl_clock c = { .hdr = { sizeof(c), TL_CLOCK, how >> 1 & 3, 1 + (how & 1), 0, next_time(s) } };
 	struct tl_lost l = { .hdr = { sizeof(l), TL_LOST, 0, 0, 0, next_time(s) }, .n = 1, .where = TL_LOST_RING,
 			     .what = TL_GPU_LAUNCH };
 
+	c.realtime_ns = c.hdr.ts_ns - (how >> 3) * 100000ull;
 	l.since_ns = next_time(s);
 	if (model__feed(m, next(s) & 1 ? &l.hdr : &c.hdr))
 		abort();

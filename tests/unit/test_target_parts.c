@@ -80,6 +80,27 @@ static void test_clocks__cases(void **state)
 	}
 }
 
+/* Set back between two pairs: what came behind that, and before the next pair, is of the time after it. */
+static void test_clocks__between_pairs(void **state)
+{
+	static const struct world w = { "", 0, -50000000, 1000500000 };
+	static struct clocks c;
+
+	(void)state;
+	clocks__reset(&c);
+	for (uint64_t t = 900000000; t <= 1100000000; t += 2000000) {
+		struct clock_pair p = { t, real_of(&w, t), 100 };
+
+		clocks__add(&c, &p);
+	}
+	for (uint64_t t = 1000600000; t < 1003000000; t += 100000) {
+		bool guess;
+
+		assert_int_equal(clocks__map(&c, real_of(&w, t), UINT64_MAX, &guess), t);
+		assert_true(guess);
+	}
+}
+
 /* What ran in the tenth of a second before now, asked every 10 ms: a reading that is still to come is none. */
 static void test_clocks__of_what_is_over(void **state)
 {
@@ -649,7 +670,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_clocks__cases),
-		cmocka_unit_test(test_clocks__of_what_is_over),
+		cmocka_unit_test(test_clocks__of_what_is_over), cmocka_unit_test(test_clocks__between_pairs),
 		cmocka_unit_test(test_clocks__slewed),
 		cmocka_unit_test(test_clocks__keeps_what_is_recent),
 		cmocka_unit_test(test_clocks__many_steps),
