@@ -14,7 +14,7 @@ enum {
 	MAX_SET_BACK = 16,	/* times that a process's clock was */
 	MIN_BACK_NS = 50000,
 	MAX_SLEW_PCT = 10,	/* a clock may be made so much slower */
-	SLACK_NS = 20000,	/* clocks of devices are mapped with an error */
+	SLACK_PART = 4,		/* of that is no contradiction: who is taken for later than it was makes all behind it late */
 };
 
 struct set_back {		/* by so much, between these two times */
@@ -128,8 +128,8 @@ static void settle(const struct set_back *b, struct gpu_span *s, uint64_t launch
 {
 	uint64_t from = before_ns > b->by_ns / 2 ? before_ns - b->by_ns / 2 : 0, t0, t1;
 
-	if (launched_ns > from + SLACK_NS)
-		from = launched_ns - SLACK_NS;
+	if (launched_ns > from + b->by_ns / SLACK_PART)
+		from = launched_ns - b->by_ns / SLACK_PART;
 	t0 = first_reading(b, s->t0_ns, from);
 	t1 = t0 ? first_reading(b, s->t1_ns, t0) : 0;
 	if (!t1)

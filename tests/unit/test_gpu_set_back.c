@@ -40,6 +40,7 @@ static const struct set_back_case {
 	{ "long kernels", 5, 0.35, LATE, true, true, 6, 0, LONG },
 	{ "long kernels, by turns", 5, 0.35, BY_TURNS, true, true, 6, 0, LONG },
 	{ "long kernels, between two", 5, 0, LATE, true, true, 6, 0, LONG },
+	{ "launched a little later, by another clock", 50, 0, LATE, false, true, -0.01, 0, AS_EVER },
 	{ "idle before", 50, 0, LATE, false, true, 6, 0, PAUSE },
 	{ "slower", 0, 0, LATE, false, false, 6.5, 4, AS_EVER },
 	{ "faster", 0, 0, LATE, false, false, 6.5, -4, AS_EVER },
