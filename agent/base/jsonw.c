@@ -13,11 +13,6 @@ void jsonw__init(struct jsonw *w, jsonw_fn fn, void *ctx)
 	w->ctx = ctx;
 }
 
-int jsonw_to_buf(void *ctx, const char *data, size_t len)
-{
-	return buf__append(ctx, data, len);
-}
-
 static void flush(struct jsonw *w)
 {
 	if (w->len && !w->err)

@@ -3,7 +3,6 @@
 #ifndef TL_JSONW_H
 #define TL_JSONW_H
 
-#include "base/buf.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,7 +23,6 @@ struct jsonw {			/* private: use the functions */
 };
 
 void jsonw__init(struct jsonw *w, jsonw_fn fn, void *ctx);
-int jsonw_to_buf(void *ctx, const char *data, size_t len);	/* a jsonw_fn; ctx: struct buf */
 
 void jsonw__object(struct jsonw *w);
 void jsonw__end_object(struct jsonw *w);

@@ -4,7 +4,6 @@
 #define JSMN_STRICT
 #include <jsmn.h>
 
-#include "base/buf.h"
 #include "base/util.h"
 #include "parse/event.h"
 #include "parse/event_json.h"

@@ -2,6 +2,7 @@
 /* Any text as the lines of `tokenlag import`: no crash, and what is taken is printed so that it
  * reads as the same again. */
 #include "base/jsonw.h"
+#include "buf.h"
 #include "parse/event_json.h"
 
 #include <stdlib.h>

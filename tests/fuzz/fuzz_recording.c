@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a recording: no crash, bounded work, and each event survives its text form. */
 #include "base/jsonw.h"
+#include "buf.h"
 #include "parse/event_json.h"
 #include "parse/recording.h"
 

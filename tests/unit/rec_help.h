@@ -5,7 +5,7 @@
 
 #include "unit.h"
 
-#include "base/buf.h"
+#include "buf.h"
 #include "parse/recording.h"
 #include "sink/recording.h"
 

@@ -3,6 +3,7 @@
 #include "unit.h"
 
 #include "base/jsonw.h"
+#include "buf.h"
 
 #include <errno.h>
 #include <math.h>
