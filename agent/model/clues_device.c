@@ -157,7 +157,8 @@ static void add_part(const struct clues *c, const struct clock_ref *ref, size_t 
 	}
 }
 
-struct device_state device_at(const struct clues *c, const struct clock_ref *ref, uint64_t t0_ns, uint64_t t1_ns)
+static struct device_state device_at(const struct clues *c, const struct clock_ref *ref,
+				     uint64_t t0_ns, uint64_t t1_ns)
 {
 	struct device_state d = { .device = ref->device, .usual_mhz = ref->mhz };
 	const struct look *l = c->looks.v + ref->first;
@@ -213,7 +214,9 @@ static const struct clock_ref *exact_ref(const struct clues *c, uint32_t tgid, u
 	return at < c->clock_refs.n && r->tgid == tgid && r->device == device ? r : NULL;
 }
 
-const struct clock_ref *clock_of(const struct clues *c, uint32_t tgid, uint32_t device)
+/* The looks at a device that a process (0: not known) calls so; of a process with one device, those
+ * at that. NULL: none. */
+static const struct clock_ref *clock_of(const struct clues *c, uint32_t tgid, uint32_t device)
 {
 	const struct clock_ref *r = exact_ref(c, tgid, device);
 	size_t at = ref_from(c, tgid, 0), n = c->clock_refs.n;

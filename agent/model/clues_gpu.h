@@ -26,10 +26,7 @@ struct device_state {		/* in a span */
 	uint32_t why;
 	const struct tl_gpu_state *neighbour;	/* NULL: none for most of it */
 };
-/* The looks at a device that a process (0: not known) calls so; of a process with one device, those at that. NULL: none. */
-const struct clock_ref *clock_of(const struct clues *c, uint32_t tgid, uint32_t device);
 bool is_slow_clock(const struct device_state *d);
-struct device_state device_at(const struct clues *c, const struct clock_ref *ref, uint64_t t0_ns, uint64_t t1_ns);
 /* The device of a step that is worst off: slow, or with a neighbour; without records of the step, of all that are looked at
  * and that its server may use. */
 struct device_state worst_device(const struct clues *c, uint32_t step, const struct gpu_view *g);

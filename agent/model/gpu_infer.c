@@ -158,7 +158,8 @@ static void find_holes(struct inferred *f)
 	}
 }
 
-uint32_t istep_before(const struct inferred *f, uint64_t t_ns)
+/* The last step that ended at t or before; UINT32_MAX: none, or it is not known which. */
+static uint32_t step_before(const struct inferred *f, uint64_t t_ns)
 {
 	size_t lo = last_end(f, t_ns);
 
@@ -178,7 +179,7 @@ static bool are_firsts_plain(const struct inferred *f)
 
 	for (uint32_t i = 0; i < f->n_requests && f->has_graphs; i++) {
 		const struct rec_request *r = irequest(f, i);
-		uint32_t at = r->n_chunks && !r->joined_late ? istep_before(f, chunk_ns(r, 0)) : UINT32_MAX;
+		uint32_t at = r->n_chunks && !r->joined_late ? step_before(f, chunk_ns(r, 0)) : UINT32_MAX;
 
 		if (at == UINT32_MAX)
 			continue;
@@ -285,7 +286,7 @@ static int decode_stream(struct inferred *f, uint32_t request)
 	if (!at)
 		return -ENOMEM;
 	for (size_t i = 0; i < r->n_chunks; i++)
-		at[i] = istep_before(f, chunk_ns(r, i));
+		at[i] = step_before(f, chunk_ns(r, i));
 	for (size_t i = 0, n; i < r->n_chunks && !err; i += n) {
 		for (n = 1; i + n < r->n_chunks && segment_of(f, at[i + n]) == segment_of(f, at[i]);)
 			n++;
@@ -306,7 +307,7 @@ static int decode_whole(struct inferred *f, uint32_t request)
 {
 	const struct rec_request *r = irequest(f, request);
 	uint32_t last = r->output.prov && r->n == 1 && r->at_ns[P_DONE] && r->state == REQ_COMPLETE ?
-				istep_before(f, r->at_ns[P_DONE]) : UINT32_MAX;
+				step_before(f, r->at_ns[P_DONE]) : UINT32_MAX;
 	int err = 0;
 
 	if (last == UINT32_MAX || last + 1 < r->output.n)

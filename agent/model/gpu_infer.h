@@ -48,8 +48,6 @@ static inline struct rec_request *irequest(const struct inferred *f, uint32_t i)
 /* gpu_prompts.c: which requests had a part of their prompt computed in which step. 0 or -ENOMEM */
 int gpu_infer_prompts(struct inferred *f);
 
-/* The last step that ended at t or before; UINT32_MAX: none, or it is not known which. */
-uint32_t istep_before(const struct inferred *f, uint64_t t_ns);
 int imember_add(struct inferred *f, const struct imember *k);	/* 0 or -ENOMEM */
 
 #endif

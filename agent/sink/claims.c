@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { CLAIM_TEXT = 400 };	/* bytes of one sentence */
+
 static const char *metric_name(uint16_t metric)
 {
 	static const char *const names[] = { NULL, "ttft", "total", "tpot", "headers", "itl", "queue" };
@@ -85,7 +87,9 @@ static void why_text(const struct model_view *v, const struct claim_judged *j, c
 	}
 }
 
-const char *claim_text(const struct model_view *v, const struct claim_judged *j, char buf[CLAIM_TEXT])
+/* One sentence on a claim, without its full stop. Returns buf. */
+static const char *claim_text(const struct model_view *v, const struct claim_judged *j,
+			      char buf[CLAIM_TEXT])
 {
 	const struct tl_claim *k = &v->evidence->claims.v[j->claim];
 	char said[UNITS_LEN], truth[UNITS_LEN], before[UNITS_LEN], why[160], off[32] = "", host[64] = "";

@@ -6,10 +6,6 @@
 #include "base/jsonw.h"
 #include "model/claims.h"
 
-/* One sentence on a claim, without its full stop. Returns buf. */
-enum { CLAIM_TEXT = 400 };
-const char *claim_text(const struct model_view *v, const struct claim_judged *j, char buf[CLAIM_TEXT]);
-
 /* Calls fn for what does not hold, in order, at most `max` times; one more call says how many hold and how
  * many are left out. Nothing if there are no claims. 0 or -ENOMEM. */
 typedef void (*claim_fn)(void *ctx, const char *sentence);

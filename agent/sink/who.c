@@ -23,7 +23,8 @@ static const char *const brief_names[N_PARTS] = {
 	[PART_UNEXPLAINED] = "unexplained",
 };
 
-bool who__is_crowded(const struct trace *t)
+/* Was most of its own prefill time in steps that computed more of others' prompts than of its own? */
+static bool is_crowded(const struct trace *t)
 {
 	return 2 * t->crowded_ns > t->sum_ns[PART_PREFILL];
 }
@@ -124,7 +125,7 @@ static void prefill_text(const struct trace *t, char *buf, size_t size)
 	snprintf(buf, size, "prefill%s in %zu step%s%s%s", of_tokens(t, "tokens", tokens), n,
 		 n == 1 ? "" : "s",
 		 !*names		? ""
-		 : !who__is_crowded(t) ? ", with prefill of "
+		 : !is_crowded(t) ? ", with prefill of "
 		 : n == 1		? " that was mostly prefill of "
 					: " that were mostly prefill of ",
 		 names);
@@ -190,7 +191,7 @@ const char *who__brief(const struct trace *t, enum part part, char *buf, size_t 
 			 more, ms);
 		return buf;
 	}
-	if (part == PART_PREFILL && who__is_crowded(t))
+	if (part == PART_PREFILL && is_crowded(t))
 		who = chief(&t->beside);
 	if (part == PART_WAIT_STEP || part == PART_WAIT_QUEUE) {
 		trace__wait(t, part, &w);

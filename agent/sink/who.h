@@ -14,7 +14,4 @@ const char *who__brief(const struct trace *t, enum part part, char *buf, size_t 
 /* How decode steps were stretched: "+380 ms: r4's prefill"; names those it has room for. */
 const char *who__stretched(const struct trace *t, uint64_t excess_ns, char *buf, size_t size);
 
-/* Was most of its own prefill time in steps that computed more of others' prompts than of its own? */
-bool who__is_crowded(const struct trace *t);
-
 #endif

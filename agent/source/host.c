@@ -63,7 +63,7 @@ void host__close(struct host *h)
 	free(h);
 }
 
-void host__del(struct host *h, uint32_t tgid)
+static void forget_process(struct host *h, uint32_t tgid)
 {
 	struct process *p = map__get(h->processes, tgid);
 
@@ -78,7 +78,7 @@ int host__add(struct host *h, const struct host_process *p)
 {
 	struct process *at;
 
-	host__del(h, p->tgid);	/* its number may have been another's */
+	forget_process(h, p->tgid);	/* its number may have been another's */
 	at = map__put(h->processes, p->tgid, NULL);
 	if (!at)
 		return map__is_full(h->processes) ? -E2BIG : -ENOMEM;
@@ -282,7 +282,7 @@ static void on_proc(struct host *h, const struct tl_raw_proc *ev)
 	struct process *p = map__get(h->processes, ev->hdr.tgid);
 
 	if (ev->what == TL_PROC_EXIT) {
-		host__del(h, ev->hdr.tgid);
+		forget_process(h, ev->hdr.tgid);
 	} else if (p && ev->what == TL_PROC_EXEC) {	/* another program: what was mapped is gone */
 		host_stack_forget(p);
 		p->n_python_tries = 0;

@@ -23,7 +23,6 @@ struct host_process {
 };
 /* Follow the threads of this process from now on. -ENOMEM, or -E2BIG: too many processes. */
 int host__add(struct host *h, const struct host_process *p);
-void host__del(struct host *h, uint32_t tgid);
 
 /*
  * Takes every event that src_bpf__poll yields, in its order: learns from it, and makes evidence of

@@ -89,9 +89,10 @@ static int test(uint16_t op, uint32_t a, uint32_t b, bool *ret)
 	return -EINVAL;
 }
 
-/* Jumps go forward only, so it ends. */
-int seccomp_run(const struct sock_filter *filter, size_t n, const struct seccomp_call *call,
-		uint32_t *ret)
+/* Runs a filter: 0 and what it says (SECCOMP_RET_*), or -EINVAL: it is none, or asks what we do not
+ * know. Jumps go forward only, so it ends. */
+static int run_filter(const struct sock_filter *filter, size_t n, const struct seccomp_call *call,
+		      uint32_t *ret)
 {
 	uint32_t a = 0, x = 0, cells[CELLS] = { 0 };
 
@@ -167,7 +168,7 @@ const char *seccomp_forbids(const struct sock_filter *filter, size_t n)
 		const struct seccomp_call *c = &seccomp_calls[i];
 		uint32_t action = 0;
 
-		if (seccomp_run(filter, n, c, &action))
+		if (run_filter(filter, n, c, &action))
 			return c->name;
 		action &= SECCOMP_RET_ACTION_FULL;
 		if (action != SECCOMP_RET_ALLOW && action != SECCOMP_RET_LOG &&

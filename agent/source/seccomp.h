@@ -23,10 +23,6 @@ extern const struct seccomp_call seccomp_calls[];
 extern const size_t n_seccomp_calls;
 extern const uint32_t seccomp_arch;	/* AUDIT_ARCH_* */
 
-/* Runs a filter: 0 and what it says (SECCOMP_RET_*), or -EINVAL: it is none, or
- * asks what we do not know. */
-int seccomp_run(const struct sock_filter *filter, size_t n, const struct seccomp_call *call,
-		uint32_t *ret);
 /* The first of our calls that the filter does not let through, NULL: none. */
 const char *seccomp_forbids(const struct sock_filter *filter, size_t n);
 

@@ -36,7 +36,7 @@ void target__say(const char *format, ...)
 	memcpy(target.ring.shared->why, why, sizeof(why));
 }
 
-void target__state(uint32_t state)
+static void set_state(enum tl_ring_state state)
 {
 	__atomic_store_n(&target.ring.shared->state, state, __ATOMIC_RELEASE);
 }
@@ -58,7 +58,7 @@ static void die(const char *why)
 	__atomic_store_n(&target.off, 1, __ATOMIC_SEQ_CST);
 	snprintf(target.dead_why, sizeof(target.dead_why), "%s", why);
 	target__say("%s", target.dead_why);
-	target__state(TL_RING_REFUSED);
+	set_state(TL_RING_REFUSED);
 	__atomic_store_n(&target.dead, 1, __ATOMIC_RELEASE);
 }
 
@@ -104,7 +104,7 @@ static int begin(uint32_t order)
 	if (!target.subscriber) {
 		if (!cuda_ready(target.ring.shared))
 			return 0;
-		target__state(TL_RING_STARTING);
+		set_state(TL_RING_STARTING);
 	}
 	target__say("%s", "");
 	err = window__begin(order);
@@ -115,7 +115,7 @@ static int begin(uint32_t order)
 			    target.cupti.path);
 	else if (target.cupti.own)
 		target__say("the target had not mapped a CUPTI: using %.80s", target.cupti.path);
-	target__state(TL_RING_ACTIVE);
+	set_state(TL_RING_ACTIVE);
 	return 0;
 }
 
@@ -124,7 +124,7 @@ static int end(void)
 	int err = window__end();
 
 	if (!err)
-		target__state(TL_RING_IDLE);
+		set_state(TL_RING_IDLE);
 	return err;
 }
 
@@ -209,7 +209,7 @@ static void say_last(uint32_t state)
 
 	if (!launches__drained()) {	/* a callback may still write: the next start unmaps it */
 		if (state)
-			target__state(state);
+			set_state(state);
 		__atomic_store_n(&target.phase, PHASE_FREE, __ATOMIC_RELEASE);
 		return;
 	}
@@ -231,7 +231,7 @@ static void *run(void *ctx)
 	if (err) {
 		target__say("no thread for a watchdog");
 	} else {
-		target__state(TL_RING_IDLE);
+		set_state(TL_RING_IDLE);
 		err = follow();
 		state = err != -ECANCELED ? leave(err) : 0;
 		guard__stop(&target.guard);
@@ -292,7 +292,7 @@ static void reset(void)
 	target.pid = getpid();
 	target.off = 0;
 	target__say("%s", "");
-	target__state(TL_RING_STARTING);
+	set_state(TL_RING_STARTING);
 }
 
 static int start(int memfd)

@@ -71,7 +71,6 @@ extern struct target target;
 
 /* target.c */
 void target__say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void target__state(uint32_t state);	/* enum tl_ring_state */
 /* Closes a guarded call; < 0: it failed, or was given up (-ECANCELED). */
 int target__call(const char *name, int result);
 
