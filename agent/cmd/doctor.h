@@ -39,8 +39,10 @@ struct doctor {
 	struct found target;	/* with pid */
 	struct discovery found;	/* without; with the pid of a vLLM: what is around it */
 	bool *engine_t1;	/* of found.found[i]: can its steps be seen by probes? */
-	bool tls;		/* with the pid of a vLLM: what it says to its clients is encrypted */
-	uint32_t wire_engine;	/* with the pid of a vLLM: whose wire shows its steps, 0: nobody's */
+	bool tls;		/* with the pid of a vLLM: what it
+				 * says to its clients is encrypted */
+	uint32_t wire_engine;	/* with the pid of a vLLM: whose wire
+				 * shows its steps, 0: nobody's */
 	struct check_list server;	/* with the pid of a vLLM: what that server lets be seen */
 	struct check_list gpu;	/* with pid: of those that use CUDA, it and its children */
 	struct check_list kernel, user;
@@ -62,7 +64,8 @@ __attribute__((format(printf, 4, 5))) int check_add(struct check_list *list, con
 /* This kernel and this user: each appends its lines. -ENOMEM. */
 int doctor_kernel(struct check_list *kernel);
 int doctor_user(struct check_list *user);
-/* A process and its children: what of their GPU work can be seen, if capture is allowed at all. -errno. */
+/* A process and its children: what of their GPU work can be seen, if capture
+ * is allowed at all. -errno. */
 int doctor_gpu(pid_t pid, bool allowed, struct check_list *gpu);
 /* The first thing that makes capture impossible here: its text, NULL if nothing does. */
 const char *doctor_blocker(const struct check_list *list);

@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-/* Rows of the probe table that TL_REFUSE names in our environment, as doctor prints them, comma between:
- * bit i is row i. Names that are not there are ignored. */
+/* Rows of the probe table that TL_REFUSE names in our environment, as doctor prints them, comma
+ * between: bit i is row i. Names that are not there are ignored. */
 uint64_t refused_rows(void);
 
 #endif

@@ -26,8 +26,8 @@ static int feed_all(struct rec_reader *in, struct model *m)
 	return n;
 }
 
-/* What to read when no recording is named: the one that record writes by itself. NULL: there is none here,
- * which was said. */
+/* What to read when no recording is named: the one that record writes by itself. NULL: there is
+ * none here, which was said. */
 static const char *default_file(void)
 {
 	static const char name[] = "trace.tlag";

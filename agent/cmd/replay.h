@@ -11,9 +11,9 @@
 enum { TROUBLE_SIZE = 512 };
 
 /*
- * A command that answers from one recording (NULL: the default one): reads it, calls `print` with what the
- * command was asked, and frees it. `print` returns 0 or -errno; -ENOENT: it has said what there is not.
- * Returns an enum cmd_exit.
+ * A command that answers from one recording (NULL: the default one): reads it, calls `print` with
+ * what the command was asked, and frees it. `print` returns 0 or -errno; -ENOENT: it has said what
+ * there is not. Returns an enum cmd_exit.
  */
 typedef int (*replay_print)(const void *asked, const struct model_view *v, const char *trouble);
 int replay_command(const char *path, const struct model_opts *opts, replay_print print, const void *asked);

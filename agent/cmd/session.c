@@ -105,8 +105,9 @@ static int see(void *ctx, const struct tl_hdr *ev)
 	return emit(&s->opts.out, ev);
 }
 
-/* A process that was not found to be part of an engine: a rank, a worker. It serves nothing itself, as far as engines
- * are known; a child of another server is seen like its parent since it was forked, and may be who serves. */
+/* A process that was not found to be part of an engine: a rank, a worker. It serves nothing itself,
+ * as far as engines are known; a child of another server is seen like its parent since it was
+ * forked, and may be who serves. */
 static int adopt(void *ctx, uint32_t tgid, uint32_t server)
 {
 	const struct host_process hp = { .tgid = tgid, .server = server, .role = "worker", .title = "" };
@@ -157,7 +158,8 @@ int session__open(const struct session_opts *opts, struct session **ret)
 
 	if (!s)
 		return -ENOMEM;
-	/* It will hold texts of strangers, for as long as it takes to parse them: no core file of that. */
+	/* It will hold texts of strangers, for as long as it takes to parse
+	 * them: no core file of that. */
 	prctl(PR_SET_DUMPABLE, 0);
 	s->opts = *opts;
 	s->begin_ns = monotonic_ns();
@@ -307,7 +309,8 @@ int session__stop(struct session *s, uint32_t why)
 		if (n <= 0)
 			break;
 	}
-	/* What happens while we leave is not seen, so it is no part of it: the server has not stood still then. */
+	/* What happens while we leave is not seen, so it is no part of it: the server
+	 * has not stood still then. */
 	t = monotonic_ns();
 	src_bpf__cost(s->bpf, &s->last_cost);
 	note_memory(s);

@@ -17,7 +17,8 @@ struct session_opts {
 	size_t n_pids;
 	bool no_proxies;	/* do not follow what stands before engines on this host */
 	enum tl_gpu_level gpu;	/* how deep to look into GPU work, at most ... */
-	uint32_t gpu_budget_ppm; /* ... and what that may cost of a server's speed; 0: the default */
+	uint32_t gpu_budget_ppm; /* ... and what that may cost of a
+				  * server's speed; 0: the default */
 	bool gpu_asked;		/* somebody asked for that: to find nothing is worth a word */
 	struct src_bpf_opts bpf;
 	struct emit out;	/* semantic events */
@@ -31,8 +32,8 @@ struct session;
 int session__open(const struct session_opts *opts, struct session **ret);
 void session__close(struct session *s);	/* NULL is fine */
 
-/* Takes what waits, at most for timeout_ms. Also looks for engines that started meanwhile when no pid
- * was asked for. Returns 0 or -errno from `out`. */
+/* Takes what waits, at most for timeout_ms. Also looks for engines that started meanwhile when no
+ * pid was asked for. Returns 0 or -errno from `out`. */
 int session__poll(struct session *s, int timeout_ms);
 int session__fd(const struct session *s);	/* readable when events wait */
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which processes a live capture is attached to: those that were asked for, or all engines, also later ones. */
+/* Which processes a live capture is attached to: those that were asked for, or all
+ * engines, also later ones. */
 #include "cmd/session_priv.h"
 
 #include "base/str.h"
@@ -20,7 +21,8 @@
 #include <unistd.h>
 
 enum {
-	LOOK_NS = 2000000000,	/* how often new engines are looked for, while there may be some ... */
+	LOOK_NS = 2000000000,	/* how often new engines are looked
+				 * for, while there may be some ... */
 	MAX_LOOK_S = 8,	/* ... and how seldom, if they take long to show what they are ... */
 	MAX_START_S = 300,	/* ... which is no longer than this */
 	CLOCK_TRIES = 20,
@@ -113,8 +115,8 @@ static bool has_wire(const struct engine_id *id)
 	return id->engine != TL_ENGINE_VLLM || strncmp(id->role, "worker", 6);
 }
 
-/* vLLM's engine process hears and says all that its API servers do on their ZMQ sockets. Where these serve on a unix
- * socket, too, nothing tells it from those but what is said on it. */
+/* vLLM's engine process hears and says all that its API servers do on their ZMQ sockets. Where
+ * these serve on a unix socket, too, nothing tells it from those but what is said on it. */
 static uint32_t mode_of(const struct discovery *d, const struct found *f)
 {
 	struct vllm_server server;
@@ -240,7 +242,8 @@ static int say_target(struct session *s, const struct discovery *d, struct joini
 	return err;
 }
 
-/* One that is there among others: that it cannot be attached to is no reason to do without these. */
+/* One that is there among others: that it cannot be attached to is no
+ * reason to do without these. */
 static int forgive(uint32_t pid, int err)
 {
 	if (!err || err == -ECANCELED || err == -ENOMEM)
@@ -250,8 +253,8 @@ static int forgive(uint32_t pid, int err)
 	return 0;
 }
 
-/* Of a server with several processes, all begin to be seen at one moment, as near as may be, and an engine before
- * what asks it: or requests would be seen that nobody computed. */
+/* Of a server with several processes, all begin to be seen at one moment, as near as may be, and an
+ * engine before what asks it: or requests would be seen that nobody computed. */
 static int add_targets(struct session *s, const struct discovery *d, struct joining *all, size_t n)
 {
 	int err = 0;
@@ -272,8 +275,8 @@ static int add_targets(struct session *s, const struct discovery *d, struct join
 	return err;
 }
 
-/* Attached to before it had a port or an engine, or between fork and its own title, when it looked like
- * its parent. */
+/* Attached to before it had a port or an engine, or between fork and its own title, when
+ * it looked like its parent. */
 static int update_target(struct session *s, const struct discovery *d, const struct found *f, struct target *t)
 {
 	struct tl_engine ev = t->said;
@@ -326,8 +329,8 @@ static bool is_wanted(const struct session *s, const struct found *named, const 
 	return !s->opts.n_pids || (server && server->asked);
 }
 
-/* Whoever is wanted and no target yet becomes one; of the others what is new is said. `named`: by -p, and of its
- * server all are wanted; NULL: of all that were asked for. */
+/* Whoever is wanted and no target yet becomes one; of the others what is new is said. `named`: by
+ * -p, and of its server all are wanted; NULL: of all that were asked for. */
 static int add_all(struct session *s, const struct discovery *d, const struct found *named)
 {
 	struct joining *all = calloc(d->n + 1, sizeof(*all));

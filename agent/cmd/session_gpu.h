@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The GPU work of the servers of a live capture: which processes are looked into, how deep, and when. */
+/* The GPU work of the servers of a live capture: which processes are looked
+ * into, how deep, and when. */
 #ifndef TL_SESSION_GPU_H
 #define TL_SESSION_GPU_H
 
@@ -25,8 +26,8 @@ struct session_gpu_opts {
 struct session_gpu *session_gpu__new(const struct session_gpu_opts *opts); /* NULL: out of memory */
 void session_gpu__free(struct session_gpu *s); /* NULL is fine */
 
-/* This process, its children and what they will start are looked into once they use CUDA. server: the first process
- * of its server. 0 or -errno. */
+/* This process, its children and what they will start are looked into once they use CUDA. server:
+ * the first process of its server. 0 or -errno. */
 int session_gpu__add(struct session_gpu *s, uint32_t tgid, uint32_t server);
 /* A process started another, or another program, or ended. */
 int session_gpu__note(struct session_gpu *s, const struct tl_raw_proc *e);

@@ -114,7 +114,8 @@ void session_gpu_pass(void *ctx, const struct tl_hdr *ev)
 	if (ev->kind == TL_GPU_HEALTH) {
 		h = *(const struct tl_gpu_health *)ev;
 		h.wanted = s->opts.level;
-		if (s->end_ns && h.hdr.ts_ns > s->end_ns) {	/* counts of what was launched before */
+		/* Counts of what was launched before. */
+		if (s->end_ns && h.hdr.ts_ns > s->end_ns) {
 			h.hdr.ts_ns = s->end_ns;
 			h.since_ns = h.since_ns < s->end_ns ? h.since_ns : s->end_ns;
 		}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Devices as NVML sees them: how fast they may run, who else is on them, how much of their memory is free. */
+/* Devices as NVML sees them: how fast they may run, who else is on them, how much
+ * of their memory is free. */
 #include "cmd/session_gpu_priv.h"
 
 #include "cmd/log.h"
@@ -113,7 +114,8 @@ static void say_view(uint32_t tgid, const struct nvml_view *v)
 			 tgid);
 }
 
-/* How a process calls a device that it is on. *ret_guessed: that is not certain. -1: it cannot be told. */
+/* How a process calls a device that it is on. *ret_guessed: that is not
+ * certain. -1: it cannot be told. */
 static int number_of(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uint32_t device, bool *ret_guessed)
 {
 	const struct nvml_device *devices;
@@ -178,13 +180,15 @@ static void add_neighbour(struct session_gpu *s, uint32_t server, const struct n
 		return;
 	e->by_tgid = by->pid;
 	read_name(by->pid, e->by_name);
-	if (by->sm_pct < NVML_NEIGHBOUR_PCT)	/* what is there and does nothing keeps nobody waiting */
+	if (by->sm_pct < NVML_NEIGHBOUR_PCT)	/* what is there and does nothing
+						 * keeps nobody waiting */
 		return;
 	e->by_pct = by->sm_pct;
 	e->why |= TL_GPU_NEIGHBOUR;
 }
 
-/* Between two looks the clock has changed once, in the middle for all that is known. A neighbour's share is of all that time. */
+/* Between two looks the clock has changed once, in the middle for all that is known. A neighbour's
+ * share is of all that time. */
 static void say_both(struct session_gpu *s, const struct tl_gpu_state *before, struct tl_gpu_state *e)
 {
 	const uint32_t slow = TL_GPU_POWER | TL_GPU_THERMAL;

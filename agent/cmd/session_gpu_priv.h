@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Seams inside of session_gpu: processes are entered and left, servers are governed, launches are seen. */
+/* Seams inside of session_gpu: processes are entered and left, servers are
+ * governed, launches are seen. */
 #ifndef TL_SESSION_GPU_PRIV_H
 #define TL_SESSION_GPU_PRIV_H
 
@@ -20,7 +21,8 @@ struct gpu_process {
 	bool ordered; /* the window that is open is open here, too */
 	bool refused; /* it cannot be recorded ... */
 	uint64_t entered_ns;
-	uint64_t retry_ns; /* since the last try: what kept it from being entered may have passed by then */
+	uint64_t retry_ns; /* since the last try: what kept it from
+			    * being entered may have passed by then */
 	uint64_t wait_ns; /* since when its library waits for CUPTI; 1: that was said */
 	enum tl_gpu_trouble trouble; /* ... for this reason */
 	struct gpu *gpu; /* NULL: not entered */
@@ -72,8 +74,8 @@ struct gpu_reason {
 void session_gpu_say_level(struct session_gpu *s, uint32_t tgid, const struct gpu_process *p,
 			   enum tl_gpu_level from, enum tl_gpu_level to, const struct gpu_reason *why);
 
-/* session_gpu_words.c: adds what can be done, as far as there is room, to what a library says and to why a process
- * could not be entered. */
+/* session_gpu_words.c: adds what can be done, as far as there is room, to what a library says and
+ * to why a process could not be entered. */
 void session_gpu_advise(char *why, size_t size);
 void session_gpu_advise_entry(int err, char *why, size_t size);
 
@@ -92,8 +94,10 @@ void session_gpu_close_nvml(struct session_gpu *s);
 uint64_t session_gpu_free_bytes(const struct session_gpu *s,
 				const struct gpu_process *p); /* 0: not known */
 
-/* session_gpu_servers.c: what governors say of all that was seen since the last time, done. 0 or -ENOMEM. */
+/* session_gpu_servers.c: what governors say of all that was seen since the last
+ * time, done. 0 or -ENOMEM. */
 int session_gpu_govern(struct session_gpu *s, uint64_t now_ns);
-void session_gpu_end_govern(struct session_gpu *s, uint64_t now_ns);	/* what is known by now of the last window */
+/* What is known by now of the last window. */
+void session_gpu_end_govern(struct session_gpu *s, uint64_t now_ns);
 
 #endif

@@ -8,7 +8,8 @@
 
 enum {
 	LAUNCHED_NS = 300000000, CHUNK_NS = 1000000000, /* so long after such a sign of work */
-	MIN_REST_MS = 300, /* of a window: for less of it none is opened in a process that comes late */
+	MIN_REST_MS = 300, /* of a window: for less of it none is
+			    * opened in a process that comes late */
 };
 
 /* Counters of a ring that the target can write are not to be trusted to grow. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What stands against GPU records, and what can be done about it: the same words live and in the recording. */
+/* What stands against GPU records, and what can be done about it: the same words
+ * live and in the recording. */
 #include "base/util.h"
 #include "cmd/session_gpu_priv.h"
 

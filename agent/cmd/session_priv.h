@@ -32,16 +32,19 @@ struct session {
 	struct emit seen;	/* of what the pipeline says */
 	uint64_t begin_ns, events, detach_ns;
 	uint64_t check_ns;	/* when to see if there is anything new to look at ... */
-	uint64_t look_ns, look_pause_ns;	/* ... when to look for engines again, and the pause then */
+	uint64_t look_ns, look_pause_ns;	/* ... when to look for engines
+						 * again, and the pause then */
 	uint64_t look_until_ns;	/* by then what was started has shown what it is */
-	uint64_t pids;		/* stands for the processes of the host when they were last looked at */
+	uint64_t pids;		/* stands for the processes of the host
+				 * when they were last looked at */
 	struct src_bpf_cost last_cost;	/* at detach */
 	uint64_t max_rss_bytes;	/* detach gives most of it back */
 	size_t n_asked, n_gone, n_engines;
 	bool said_host;
 };
 
-/* session_attach.c: attaches to what was asked for, or to all there is; says what is wrong with that. */
+/* session_attach.c: attaches to what was asked for, or to all there is; says
+ * what is wrong with that. */
 int session_attach(struct session *s);
 /* From time to time: attaches to engines that were started meanwhile. 0 or -errno. */
 int session_look(struct session *s, uint64_t now);

@@ -22,8 +22,8 @@ static bool is_front(const struct found *f)
 	       strcmp(f->id.role, "helper");
 }
 
-/* Connections between engines and front ends. Not of one server only: another node's may run on this host.
- * Returns how many, or -ENOMEM. */
+/* Connections between engines and front ends. Not of one server only: another node's may run on
+ * this host. Returns how many, or -ENOMEM. */
 static int find_wires(const struct discovery *d, struct tcp_between **ret)
 {
 	uint32_t *pids = calloc(2 * d->n + 1, sizeof(*pids)), *fronts = pids + d->n;

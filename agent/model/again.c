@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps that compute a prompt behind output of the same sequence: what it had was lost, and comes again. */
+/* Steps that compute a prompt behind output of the same sequence: what it had
+ * was lost, and comes again. */
 #include "model/state.h"
 
 /*
- * An adapter that reads the scheduler says so itself (TL_MEMBER_AGAIN). Seen from its steps alone, a
- * sequence that lost its place is away, and then computes what it had before in the steps of a prompt.
- * As much must come again as at least half of its context: less may be what a front end added to it
- * (a turn of a tool). llama.cpp never takes a place away; there, it is a prompt whose start was missed.
+ * An adapter that reads the scheduler says so itself (TL_MEMBER_AGAIN). Seen from its steps
+ * alone, a sequence that lost its place is away, and then computes what it had before in the
+ * steps of a prompt. As much must come again as at least half of its context: less may be what a
+ * front end added to it (a turn of a tool). llama.cpp never takes a place away; there, it is a
+ * prompt whose start was missed.
  */
 
 static bool is_prefill(const struct rec_visit *v)

@@ -9,11 +9,11 @@
 #include <string.h>
 
 /*
- * A step without prefill takes base(n) + slope * contexts, n sequences decoding. Medians carry both:
- * base(n) is one per batch size, the slope the median of those between eighths of the contexts (Theil
- * and Sen), so that a slow spell, which is a minority in its own batch size, moves neither. Prefill
- * adds a cost per token, the median among steps of like size: it is not the same for few tokens, which
- * share a pass over the weights, and many.
+ * A step without prefill takes base(n) + slope * contexts, n sequences decoding. Medians carry
+ * both: base(n) is one per batch size, the slope the median of those between eighths of the
+ * contexts (Theil and Sen), so that a slow spell, which is a minority in its own batch size, moves
+ * neither. Prefill adds a cost per token, the median among steps of like size: it is not the same
+ * for few tokens, which share a pass over the weights, and many.
  */
 enum { MIN_STEPS = 8,		/* of an engine, to learn at all */
        MIN_CELL = 4,		/* of a batch size; with fewer its neighbours say */
@@ -121,9 +121,9 @@ static int by_context(const void *a, const void *b)
 	return compare(((const struct sample *)a)->context, ((const struct sample *)b)->context);
 }
 
-/* Those that nothing disturbed suffice. Where that are few, the least disturbed fifth: evidence is of
- * several threads, and less what all of them waited is often less than the step needs. `v` is in order
- * of how disturbed they were. */
+/* Those that nothing disturbed suffice. Where that are few, the least disturbed fifth: evidence is
+ * of several threads, and less what all of them waited is often less than the step needs. `v` is in
+ * order of how disturbed they were. */
 static size_t n_usable(const struct sample *v, size_t n)
 {
 	size_t enough = n / 5 > MIN_STEPS ? n / 5 : MIN_STEPS, k = 0;

@@ -197,7 +197,8 @@ static uint8_t judge_per_token(const struct truth *t, uint64_t claim_ns, struct 
 	uint64_t total = since(t, t->done_ns);
 
 	j->truth_ns = t->tpot_ns;
-	/* Few tokens, and all but the first at once, are told apart by nothing: the right one stands. */
+	/* Few tokens, and all but the first at once, are told apart by
+	 * nothing: the right one stands. */
 	if (is_near_per_token(claim_ns, j->truth_ns))
 		return CLAIM_RIGHT;
 	if (t->chunks > 1 && t->chunks < t->tokens &&

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What other tools say of requests, held against what was seen: right, or wrong, and by which mistake. Pure. */
+/* What other tools say of requests, held against what was seen: right, or wrong,
+ * and by which mistake. Pure. */
 #ifndef TL_MODEL_CLAIMS_H
 #define TL_MODEL_CLAIMS_H
 
@@ -30,7 +31,8 @@ struct claim_judged {
 	uint64_t before_host_ns;	/* of truth_ns, before the first byte came here */
 	uint64_t held_ns;	/* V3: behind that point; V11: inside the client */
 	double factor;		/* claim / truth; 0: not known */
-	double implied_per_s, seen_per_s;	/* tokens/s: V2: that it would mean; V2, V7: that were seen */
+	double implied_per_s, seen_per_s;	/* tokens/s: V2: that it would
+						 * mean; V2, V7: that were seen */
 	double tokens_per_chunk;	/* V7 */
 	uint32_t n_skipped;	/* V2: chunks with tokens before the stamp */
 };

@@ -232,7 +232,8 @@ static uint64_t watched_of(const struct watched *w)
 	}
 }
 
-/* Threads count for their process and for their server: bits by its tgid (KIND_PROCESS) or first process. */
+/* Threads count for their process and for their server: bits by its tgid
+ * (KIND_PROCESS) or first process. */
 enum { KIND_PROCESS = 0, KIND_SERVER = 1 };
 
 static int watch(struct map *m, int kind, uint32_t tgid, uint64_t bits)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What evidence says of a span of time: who kept whom waiting, in pieces that do not overlap. Pure. */
+/* What evidence says of a span of time: who kept whom waiting, in pieces
+ * that do not overlap. Pure. */
 #ifndef TL_MODEL_CLUES_H
 #define TL_MODEL_CLUES_H
 
@@ -11,7 +12,8 @@ struct clues;	/* indices over a finished model's evidence */
 int clues__new(const struct model_view *v, struct clues **ret);	/* 0 or -ENOMEM */
 void clues__free(struct clues *c);
 
-/* The index of steps that it is built on: lives as long as it does. Of an hour, that is many megabytes. */
+/* The index of steps that it is built on: lives as long as it does. Of an
+ * hour, that is many megabytes. */
 const struct step_index *clues__steps(const struct clues *c);
 
 /* A piece of a span: located in time, or, where t1_ns is 0, an amount that lies somewhere in it. */
@@ -29,29 +31,33 @@ struct clue_list {
 /*
  * Located pieces of [t0, t1] in which an engine (index into the model's engines) was kept from
  * computing: threads of the roles ENGINE, LAUNCH, COMPUTE of that process (and, by rank, of the
- * workers of its server) that wanted a CPU, were throttled, collected garbage, waited for the GIL or
- * the disk, compiled. Disjoint, by time. Of two reasons at once the one stands that is nearer to the
- * hardware: throttled, run queue, page fault, GIL, then what the thread did on its CPU.
+ * workers of its server) that wanted a CPU, were throttled, collected garbage, waited for the GIL
+ * or the disk, compiled. Disjoint, by time. Of two reasons at once the one stands that is nearer to
+ * the hardware: throttled, run queue, page fault, GIL, then what the thread did on its CPU.
  */
 void clues__engine(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns,
 		   struct clue_list *ret);
 
-/* The same of threads that had to wait for each other's CPU, beside these. Steps take that long as a rule where there are
- * too few CPUs, so it is no disturbance; of what is beyond usual it is the reason if there is no other. */
+/* The same of threads that had to wait for each other's CPU, beside these. Steps take that long as
+ * a rule where there are too few CPUs, so it is no disturbance; of what is beyond usual it is the
+ * reason if there is no other. */
 void clues__crowd(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns,
 		  struct clue_list *ret);
 
-/* Amounts for one step (index), from the device's side: compile, graph miss or padding, a late rank,
- * copies, a host that kept it idle, slow clock, neighbour. `usual_ns`: what the step takes undisturbed (0: not known).
- * They may add up to more than the step's excess: taken in the order given until it is used up. */
+/* Amounts for one step (index), from the device's side: compile, graph miss or padding, a late
+ * rank, copies, a host that kept it idle, slow clock, neighbour. `usual_ns`: what the step takes
+ * undisturbed (0: not known). They may add up to more than the step's excess: taken in the order
+ * given until it is used up. */
 void clues__step(const struct clues *c, uint32_t step, uint64_t usual_ns, struct clue_list *ret);
 
-/* Is the step one that a baseline must not learn from? (graph miss, cold, slow clock, neighbour, late rank) */
+/* Is the step one that a baseline must not learn from? (graph miss, cold, slow
+ * clock, neighbour, late rank) */
 bool clues__step_is_odd(const struct clues *c, uint32_t step);
 
-/* Located pieces of [t0, t1] in which the front end of the server of `engine` could not read requests
- * or write answers: its threads (FRONT, DETOKENIZER, ZMQ) were on a CPU for something else (whose
- * request, which code), or as above. `self`: index of the request that waits; it is no culprit of its own. */
+/* Located pieces of [t0, t1] in which the front end of the server of `engine` could not read
+ * requests or write answers: its threads (FRONT, DETOKENIZER, ZMQ) were on a CPU for something
+ * else (whose request, which code), or as above. `self`: index of the request that waits; it
+ * is no culprit of its own. */
 void clues__front(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns,
 		  uint32_t self, struct clue_list *ret);
 
@@ -60,11 +66,12 @@ void clues__front(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64
 void clues__send(const struct clues *c, uint32_t request, uint64_t t0_ns, uint64_t t1_ns,
 		 struct clue_list *ret);
 
-/* When the i-th chunk (all token chunks of rec_request.chunks, in order) reached what lies behind the
- * engine's socket (proxy, client), as far as somebody says so; 0: nobody does. */
+/* When the i-th chunk (all token chunks of rec_request.chunks, in order) reached what lies behind
+ * the engine's socket (proxy, client), as far as somebody says so; 0: nobody does. */
 uint64_t clues__delivered_ns(const struct clues *c, uint32_t request, size_t chunk, struct culprit *ret_by);
 
-/* Reasons that evidence would have shown, had they been there: for `unexplained`. Bit i: enum mechanism i. */
+/* Reasons that evidence would have shown, had they been there: for `unexplained`.
+ * Bit i: enum mechanism i. */
 uint64_t clues__watched(const struct clues *c, uint32_t engine);
 
 #endif

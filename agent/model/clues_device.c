@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast devices were and who else used them, as somebody looked at them: over any span of time, for any step. */
+/* How fast devices were and who else used them, as somebody looked at them: over any
+ * span of time, for any step. */
 #include "base/pct.h"
 #include "model/clues_gpu.h"
 
@@ -46,7 +47,8 @@ static uint64_t look_ns(const struct clues *c, const struct look *l)
 	return state_of(c, l)->hdr.ts_ns - l->t0_ns;
 }
 
-/* Of two looks (index + 1 among those of the device, 0: none) the one with a neighbour for longer; else the first. */
+/* Of two looks (index + 1 among those of the device, 0: none) the one with a neighbour
+ * for longer; else the first. */
 static uint32_t longer(const struct clues *c, const struct look *l, uint32_t a, uint32_t b)
 {
 	uint64_t a_ns = a ? look_ns(c, &l[a - 1]) : 0, b_ns = b ? look_ns(c, &l[b - 1]) : 0;
@@ -56,8 +58,9 @@ static uint32_t longer(const struct clues *c, const struct look *l, uint32_t a, 
 	return a_ns != b_ns ? (a_ns > b_ns ? a : b) : a < b ? a : b;
 }
 
-/* A device has one state at a time: of several that say so at once the first one is believed. Sums up to each look, and
- * a tree of who has a neighbour for how long. s: the states of one device, n of them. */
+/* A device has one state at a time: of several that say so at once the first one is
+ * believed. Sums up to each look, and a tree of who has a neighbour for how long. s: the
+ * states of one device, n of them. */
 static int add_looks(struct clues *c, struct clock_ref *ref, const struct tl_gpu_state *s, size_t n)
 {
 	struct look sums = { .t0_ns = 0 };
@@ -89,7 +92,8 @@ static int add_looks(struct clues *c, struct clock_ref *ref, const struct tl_gpu
 	l = c->looks.v + ref->first;
 	for (size_t i = 0; i < ref->n; i++)
 		l[i].longest = has_neighbour(state_of(c, &l[i])) ? i + 1 : 0;
-	for (size_t i = ref->n; i-- > 1;)	/* node i is over nodes 2 i and 2 i + 1; from n on they are leaves */
+	for (size_t i = ref->n; i-- > 1;)	/* node i is over nodes 2 i and 2 i
+						 * + 1; from n on they are leaves */
 		l[i].above = longer(c, l, 2 * i < ref->n ? l[2 * i].above : l[2 * i - ref->n].longest,
 				    2 * i + 1 < ref->n ? l[2 * i + 1].above : l[2 * i + 1 - ref->n].longest);
 	return 0;
@@ -244,7 +248,8 @@ static bool may_use(const struct clues *c, uint32_t engine, const struct clock_r
 	return !mask || (ref->device < 64 && mask >> ref->device & 1);
 }
 
-/* Of devices in the order of servers: those of this one; *ret_n: how many. 0: those that all number so. */
+/* Of devices in the order of servers: those of this one; *ret_n: how many. 0:
+ * those that all number so. */
 static const struct server_ref *refs_of(const struct clues *c, uint32_t server, size_t *ret_n)
 {
 	size_t lo = 0, hi = c->clock_refs.n, n = 0;
@@ -329,8 +334,8 @@ struct device_state device_as(const struct clues *c, uint32_t step, uint32_t dev
 
 /* ---- what is usual ---- */
 
-/* What a device's clock usually is when nothing holds it down: the median of those looks; where all of
- * them were held down, the fastest. Never more than it can. */
+/* What a device's clock usually is when nothing holds it down: the median of those looks; where all
+ * of them were held down, the fastest. Never more than it can. */
 static int learn_clock(struct clues *c, const struct tl_gpu_state *s, size_t n, uint32_t *room)
 {
 	struct clock_ref *ref = vec_push(&c->clock_refs, MAX_DEVICES);

@@ -55,7 +55,8 @@ bool step_only_decodes(const struct model_view *v, uint32_t step)
 	return st->n_members > 0;
 }
 
-/* Its share of its engine's time, as what is usual is learnt: a step that runs ahead begins before the last one ends. */
+/* Its share of its engine's time, as what is usual is learnt: a step that runs ahead begins
+ * before the last one ends. */
 uint64_t step_ns(const struct clues *c, uint32_t step)
 {
 	struct step_span at = step_index__span(&c->ix, step);
@@ -198,8 +199,9 @@ static void add_ranks(const struct clues *c, uint32_t step, const struct gpu_vie
 		    (struct culprit){ .type = WHO_NOBODY });
 }
 
-/* The device was idle beyond usual while a thread of the engine was on a CPU, in no code that says more: the
- * host was not ready. A thread that spins until the device is done does so while that is busy. */
+/* The device was idle beyond usual while a thread of the engine was on a CPU, in no code
+ * that says more: the host was not ready. A thread that spins until the device is done
+ * does so while that is busy. */
 static void add_host(const struct clues *c, uint32_t step, uint64_t usual_ns, const struct tl_gpu_step *s,
 		     struct clue_list *ret)
 {
@@ -229,9 +231,10 @@ static void add_host(const struct clues *c, uint32_t step, uint64_t usual_ns, co
 }
 
 /*
- * A slower clock stretches what the device is busy with, by its ratio: no more of the excess is the clock's.
- * What is left while a neighbour is there is the neighbour's, as far as the device was busy. How long a
- * prompt usually takes may not have been learnt: then the ratio is applied to what it took.
+ * A slower clock stretches what the device is busy with, by its ratio: no more of the excess
+ * is the clock's. What is left while a neighbour is there is the neighbour's, as far as the
+ * device was busy. How long a prompt usually takes may not have been learnt: then the ratio is
+ * applied to what it took.
  */
 static void add_device(const struct clues *c, uint32_t step, uint64_t usual_ns, const struct gpu_view *g,
 		       struct clue_list *ret)
@@ -241,7 +244,8 @@ static void add_device(const struct clues *c, uint32_t step, uint64_t usual_ns, 
 	uint64_t ns = step_ns(c, step), stretched = ns;
 	struct device_state d = worst_device(c, step, g);
 
-	if (s && s->busy_ns)	/* time in which it was idle beyond usual is nobody's on the device */
+	if (s && s->busy_ns)	/* time in which it was idle beyond
+				 * usual is nobody's on the device */
 		stretched = less(ns, less(less(ns, s->busy_ns), u->idle_ns));
 	if (is_slow_clock(&d)) {
 		bool whole = !usual_ns || (!d.neighbour && !step_only_decodes(c->v, step));

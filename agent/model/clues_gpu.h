@@ -27,13 +27,14 @@ struct device_state {		/* in a span */
 	const struct tl_gpu_state *neighbour;	/* NULL: none for most of it */
 };
 bool is_slow_clock(const struct device_state *d);
-/* The device of a step that is worst off: slow, or with a neighbour; without records of the step, of all that are looked at
- * and that its server may use. */
+/* The device of a step that is worst off: slow, or with a neighbour; without records of the step,
+ * of all that are looked at and that its server may use. */
 struct device_state worst_device(const struct clues *c, uint32_t step, const struct gpu_view *g);
 /* The device of a step that a clue of it names so. */
 struct device_state device_as(const struct clues *c, uint32_t step, uint32_t device);
 
-/* clues_gpu_learn.c: the first process of the server that a process is known to be of; 0: of none. */
+/* clues_gpu_learn.c: the first process of the server that a process is
+ * known to be of; 0: of none. */
 uint32_t known_server(const struct clues *c, uint32_t tgid);
 
 bool step_only_decodes(const struct model_view *v, uint32_t step);
@@ -43,7 +44,8 @@ void add_amount(struct clue_list *l, enum mechanism m, enum provenance prov, uin
 /* fmt takes a and b, a alone or neither. */
 struct culprit who_device(uint32_t device, const char *fmt, unsigned int a, unsigned int b);
 
-/* clues_gpu_graph.c: pieces of a step by its graph, where it has a record; padding comes last, what else is known is nearer. */
+/* clues_gpu_graph.c: pieces of a step by its graph, where it has a record; padding comes last, what
+ * else is known is nearer. */
 void add_graph(const struct clues *c, uint32_t step, uint64_t usual_ns, const struct tl_gpu_step *s,
 	       struct clue_list *ret);
 void add_padding(const struct clues *c, uint32_t step, uint64_t usual_ns, const struct tl_gpu_step *s,

@@ -24,7 +24,8 @@ static const struct gpu_usual *usual_of(const struct clues *c, uint32_t step)
 
 /* ---- padding ---- */
 
-/* What a batch takes when a graph fits it: as seen, or between the two graphs around it. 0: not known. */
+/* What a batch takes when a graph fits it: as seen, or between the two graphs
+ * around it. 0: not known. */
 static uint64_t fitting_ns(const struct clues *c, const struct gpu_usual *u, uint32_t batch)
 {
 	const struct graph_hit *h = u->n_hits ? &c->hits.v[u->first_hit] : NULL, *below = NULL, *above = NULL;
@@ -55,8 +56,9 @@ static uint64_t replay_ns(const struct clues *c, const struct gpu_usual *u, uint
 }
 
 /*
- * The device computes for a larger batch: by no more than that is larger, for no longer than a replay of that size takes,
- * and within what it was busy. What the step took beyond has another reason.
+ * The device computes for a larger batch: by no more than that is larger, for no longer
+ * than a replay of that size takes, and within what it was busy. What the step took
+ * beyond has another reason.
  */
 static uint64_t padding_of(const struct clues *c, uint32_t step, const struct tl_gpu_step *s, uint64_t fit_ns)
 {
@@ -109,7 +111,8 @@ static uint64_t idle_excess(const struct clues *c, uint32_t step, const struct t
 	return s->busy_ns ? least(excess, less(ns, s->busy_ns)) : excess;
 }
 
-/* The host launches one kernel after the other: no longer than it was at that, nor far longer than others like it. */
+/* The host launches one kernel after the other: no longer than it was at that, nor far
+ * longer than others like it. */
 static uint64_t miss_ns(const struct clues *c, uint32_t step, const struct tl_gpu_step *s, uint64_t usual_ns)
 {
 	const struct gpu_usual *u = usual_of(c, step);

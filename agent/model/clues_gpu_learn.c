@@ -10,7 +10,8 @@
 
 /* Engines whose wire tells of steps, by process and by server. */
 struct steppers {
-	struct map *by_tgid, *by_server;	/* index: the first one of a process, the last one of a server */
+	struct map *by_tgid, *by_server;	/* index: the first one of a process,
+						 * the last one of a server */
 	uint32_t only;		/* UINT32_MAX: several, or none */
 };
 
@@ -56,8 +57,8 @@ static const struct watched *first_thread(const struct clues *c, uint32_t tgid)
 	return w < c->threads + c->n_threads && w->t->hdr.tgid == tgid ? w : NULL;
 }
 
-/* The engine whose steps a process computes: itself, or the one of its server that has steps. UINT32_MAX:
- * none is known. */
+/* The engine whose steps a process computes: itself, or the one of its server that has steps.
+ * UINT32_MAX: none is known. */
 static uint32_t engine_for(const struct clues *c, const struct steppers *s, uint32_t tgid)
 {
 	const struct watched *w = first_thread(c, tgid);
@@ -130,7 +131,8 @@ static int note_device(const struct clues *c, struct map *masks, uint32_t tgid, 
 	return mask || !server || device >= 64 ? 0 : -ENOMEM;
 }
 
-/* A server is known to use a device by its records, or because somebody's look at the device found it there. */
+/* A server is known to use a device by its records, or because somebody's look at
+ * the device found it there. */
 static int find_devices(struct clues *c)
 {
 	const struct gpu_facts *f = c->v->gpu;
@@ -144,7 +146,8 @@ static int find_devices(struct clues *c)
 	for (size_t i = 0; i < c->ev->gpu_states.n && !err; i++) {
 		const struct tl_gpu_state *s = &c->ev->gpu_states.v[i];
 
-		if (!s->hdr.tgid)	/* else that process has it, and `device` is its own name for it */
+		if (!s->hdr.tgid)	/* else that process has it, and
+					 * `device` is its own name for it */
 			err = note_device(c, masks, s->by_tgid, s->device);
 	}
 	for (size_t i = 0; i < c->v->n_engines && !err; i++) {

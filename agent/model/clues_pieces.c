@@ -33,8 +33,8 @@ static int by_rank(const void *pa, const void *pb)
 	return a->at < b->at ? -1 : a->at > b->at;
 }
 
-/* What is still free of n pieces of one rank, by time, besides those of `laid` that are there. Writes them to
- * `ret` (NULL: counts only), by time. Returns how many. */
+/* What is still free of n pieces of one rank, by time, besides those of `laid` that are there.
+ * Writes them to `ret` (NULL: counts only), by time. Returns how many. */
 static size_t lay_rank(const struct piece *in, size_t n, const struct piece *laid, size_t n_laid,
 		       struct piece *ret)
 {

@@ -17,15 +17,16 @@ enum piece_rank {
 	RANK_BUSY,		/* on a CPU in code that is no part of what was waited for */
 	RANK_RUN,		/* on a CPU, nobody knows in which code */
 	RANK_HELD,		/* inside the process, no thread was busy with it */
-	RANK_CROWD,		/* behind another thread that computes the same steps: as a rule what these take */
+	RANK_CROWD,		/* behind another thread that computes the
+				 * same steps: as a rule what these take */
 	N_PIECE_RANKS
 };
 enum piece_src { SRC_SPAN = 1, SRC_CODE = 2, SRC_HELD = 3 };
 struct piece {
 	uint64_t t0_ns, t1_ns;
 	uint32_t at;		/* index into the evidence of its src */
-	uint32_t more;		/* index + 1 of a throttle (RANK_THROTTLED), of a code (RANK_LOCK); RANK_RUN_QUEUE: 1:
-				 * not behind the one that its span names */
+	uint32_t more;		/* index + 1 of a throttle (RANK_THROTTLED), of a code (RANK_LOCK);
+				 * RANK_RUN_QUEUE: 1: not behind the one that its span names */
 	uint32_t work;		/* index + 1 of what the thread worked on */
 	uint8_t src, rank, mechanism, prov;
 };
@@ -38,9 +39,11 @@ struct line {			/* disjoint pieces of one thread or of several together */
 	size_t n;
 };
 
-int piece_add(struct piece_list *pl, const struct piece *p);	/* 0 or -ENOMEM; empty ones are not kept */
-/* Disjoint pieces of n that may overlap, by time. Returns how many: fewer than 2 * n, as each begins where
- * one of n begins or where one of a better rank ends; `ret` and `room` hold that many. `in` is sorted anew. */
+/* 0 or -ENOMEM; empty ones are not kept. */
+int piece_add(struct piece_list *pl, const struct piece *p);
+/* Disjoint pieces of n that may overlap, by time. Returns how many: fewer than 2 * n, as each
+ * begins where one of n begins or where one of a better rank ends; `ret` and `room` hold that
+ * many. `in` is sorted anew. */
 size_t pieces_lay_out(struct piece *in, size_t n, struct piece *ret, struct piece *room);
 int line_make(struct piece_list *raw, struct line *ret);	/* 0 or -ENOMEM */
 /* The first piece of disjoint ones that ends behind t; n: none. */
@@ -48,7 +51,8 @@ size_t pieces_after(const struct piece *p, size_t n, uint64_t t_ns);
 
 /* ---- what threads worked on ---- */
 
-struct work {			/* a front end's thread is busy with a request until it is handed over */
+struct work {			/* a front end's thread is busy with a
+				 * request until it is handed over */
 	uint32_t tgid, tid;	/* tid 0: not known */
 	uint64_t t0_ns, t1_ns;	/* read whole; submitted or answered */
 	uint32_t what;		/* index of a request, or, from OTHER_BASE on, of another one */
@@ -78,7 +82,8 @@ struct by_number {
 struct gpu_usual {
 	uint64_t idle_ns, collective_ns, copy_ns;	/* of a step, median */
 	uint64_t rank_mask;		/* ranks that take part, those below 64 */
-	uint64_t device_mask;		/* devices that its server is known to use, those below 64; 0: none is */
+	uint64_t device_mask;		/* devices that its server is known to
+					 * use, those below 64; 0: none is */
 	bool has_graphs;		/* steps that only decode are replayed */
 	uint32_t max_captured;		/* largest batch that was seen to be replayed */
 	uint32_t first_hit, n_hits;	/* in clues.hits: of graphs that fitted their batch ... */
@@ -106,20 +111,24 @@ struct cgroup_name {
 	const char *path;		/* of CGROUP_NAME_SIZE bytes */
 };
 enum { CGROUP_NAME_SIZE = 96 };
-struct clock_ref {		/* of a device as this process numbers it; tgid 0: as all of them do */
+struct clock_ref {		/* of a device as this process numbers
+				 * it; tgid 0: as all of them do */
 	uint32_t tgid, device, mhz;
 	bool is_odd;		/* it was slow once, or had a neighbour */
 	size_t first, n;	/* its looks, one behind the other */
 };
-struct look {			/* at a device, until its state ends; one more of each device has the sums of all */
+struct look {			/* at a device, until its state ends; one
+				 * more of each device has the sums of all */
 	uint64_t t0_ns;
 	uint64_t mhz_ns, clock_ns;	/* of those before it: clock by time, and the time */
 	uint32_t n_power, n_thermal;	/* of those before it: held down by these */
 	uint32_t state;		/* index of it */
-	uint32_t longest, above;	/* index + 1 of the look with a neighbour for longest: of this look, of a tree's node */
+	uint32_t longest, above;	/* index + 1 of the look with a neighbour for
+					 * longest: of this look, of a tree's node */
 };
 struct server_ref {
-	uint32_t server;	/* of the process that numbers it so; 0: all do; UINT32_MAX: not known */
+	uint32_t server;	/* of the process that numbers it so;
+				 * 0: all do; UINT32_MAX: not known */
 	uint32_t ref;
 	bool is_odd;
 };
@@ -135,14 +144,18 @@ struct clues {
 	size_t n_threads;
 	uint32_t *server_threads;	/* indices of them by server, rank; -1: none */
 	struct line *engine_lines;	/* per engine */
-	struct line *run_lines;		/* per engine with records of devices: its threads on a CPU */
-	struct line *crowd_lines;	/* per engine: what its own threads waited behind each other */
-	struct line *front_lines;	/* per thread; empty for those that are not of a front end */
+	struct line *run_lines;		/* per engine with records of
+					 * devices: its threads on a CPU */
+	struct line *crowd_lines;	/* per engine: what its own threads
+					 * waited behind each other */
+	struct line *front_lines;	/* per thread; empty for those
+					 * that are not of a front end */
 	uint32_t *fronts;		/* threads that are, by index */
 	size_t n_fronts;
 	struct work *works;		/* by tgid, t0 */
 	size_t n_works;
-	struct by_number *held_of, *blocked_of;	/* req is an index here: order by request, then time */
+	struct by_number *held_of, *blocked_of;	/* req is an index here: order
+						 * by request, then time */
 	size_t n_held_of, n_blocked_of;
 	VEC(struct held_back) arrivals;	/* by request */
 	bool *in_blocks;		/* per request: many of its chunks in each write */
@@ -159,14 +172,17 @@ struct clues {
 /* clues.c */
 uint32_t clues_request(const struct clues *c, uint32_t req);	/* index; UINT32_MAX: none */
 uint32_t clues_tgid(const struct clues *c, uint32_t engine);	/* 0: of none that is known */
-uint32_t clues_server(const struct clues *c, uint32_t tgid);	/* its first process; tgid itself if not known */
-const struct watched *clues_thread(const struct clues *c, uint32_t tgid, uint32_t tid);	/* NULL: none */
+/* Its first process; tgid itself if not known. */
+uint32_t clues_server(const struct clues *c, uint32_t tgid);
+/* NULL: none. */
+const struct watched *clues_thread(const struct clues *c, uint32_t tgid, uint32_t tid);
 /* The first thread of a process or of one behind it, up to threads + n_threads. */
 const struct watched *clues_process_threads(const struct clues *c, uint32_t tgid);
 /* The first place in server_threads that is of this rank (or more) of a server, or behind it. */
 size_t clues_threads_from(const struct clues *c, uint32_t server, int rank);
 void list_add(struct clue_list *l, const struct clue *k);
-void list_add_up(struct clue_list *l, const struct clue *k);	/* in no place where its cause is there already */
+/* In no place where its cause is there already. */
+void list_add_up(struct clue_list *l, const struct clue *k);
 void list_sort(struct clue_list *l);
 
 /* clues_who.c */
@@ -199,7 +215,8 @@ struct thread_quotas {		/* that hold for a thread */
 };
 /* The looks at quotas that hold for a thread: of its cgroup and of those around it. */
 void quotas_of(const struct clues *c, const struct tl_thread *t, struct thread_quotas *ret);
-/* A wait for a CPU: was it not allowed to run? Charges it; index + 1 of a look at its quota, 0: not known. */
+/* A wait for a CPU: was it not allowed to run? Charges it; index + 1 of a look at
+ * its quota, 0: not known. */
 bool was_throttled(const struct clues *c, const struct watched *w, const struct tl_thread_span *s,
 		   struct thread_quotas *q, uint32_t *ret_at);
 
@@ -208,8 +225,10 @@ bool thread_computes(const struct watched *w);
 struct workers {
 	VEC(uint32_t) l;	/* indices of threads */
 };
-typedef int (*workers_fn)(void *ctx, uint32_t engine, const struct workers *w);	/* 0 or < 0: no more of it */
-int workers_each(const struct clues *c, workers_fn fn, void *ctx);	/* each engine; what fn said, or -ENOMEM */
+/* 0 or < 0: no more of it. */
+typedef int (*workers_fn)(void *ctx, uint32_t engine, const struct workers *w);
+/* Each engine; what fn said, or -ENOMEM. */
+int workers_each(const struct clues *c, workers_fn fn, void *ctx);
 
 /* clues_engine.c */
 /* All pieces of a thread, as they are. front: of a front end, else of an engine. 0 or -ENOMEM */

@@ -41,7 +41,8 @@ static struct allowance *allowance_of(const struct clues *c, struct thread_quota
 	return a;
 }
 
-/* Looks at quotas that saw throttling in a span, the latest first: throttling is counted when it ends. */
+/* Looks at quotas that saw throttling in a span, the latest first: throttling
+ * is counted when it ends. */
 static size_t allowances(const struct clues *c, struct thread_quotas *q, uint64_t t0_ns, uint64_t t1_ns,
 			 struct allowance **ret)
 {
@@ -66,8 +67,8 @@ static size_t allowances(const struct clues *c, struct thread_quotas *q, uint64_
 	return n;
 }
 
-/* How long a thread is kept when the quota is used up: to the end of the period at most, while the kernel adds up
- * all CPUs. */
+/* How long a thread is kept when the quota is used up: to the end of the period at most, while the
+ * kernel adds up all CPUs. */
 static uint64_t usual_ns(const struct tl_throttle *q)
 {
 	uint64_t ns = q->throttled_ns / (q->n_throttled ? q->n_throttled : 1);
@@ -75,18 +76,20 @@ static uint64_t usual_ns(const struct tl_throttle *q)
 	return q->period_us ? least(ns, 1000ull * q->period_us) : ns;
 }
 
-struct throttling {		/* as looks at quotas saw it around a span, as far as it is not charged */
+struct throttling {		/* as looks at quotas saw it around a
+				 * span, as far as it is not charged */
 	uint64_t left_ns, usual_ns;
 	uint32_t left;
 };
 
 /*
- * A thread that is not allowed to run is runnable like any other. Its CPU is idle then, or runs somebody
- * else. The quota tells: what was throttled and is not charged yet must be at least half of the span. If
- * somebody else had the CPU for nearly all of a span that is clearly longer than the throttling, or clearly
- * shorter than one usually is, the queue is the reason, and so it is while another one of its cgroup runs there:
- * then the cgroup may run. The kernel counts less than a thread waits where a throttling ends on one CPU before
- * it does on another: a span as long as they usually are, for which nobody else had the CPU, is one.
+ * A thread that is not allowed to run is runnable like any other. Its CPU is idle then, or runs
+ * somebody else. The quota tells: what was throttled and is not charged yet must be at least half
+ * of the span. If somebody else had the CPU for nearly all of a span that is clearly longer than
+ * the throttling, or clearly shorter than one usually is, the queue is the reason, and so it is
+ * while another one of its cgroup runs there: then the cgroup may run. The kernel counts less than
+ * a thread waits where a throttling ends on one CPU before it does on another: a span as long as
+ * they usually are, for which nobody else had the CPU, is one.
  */
 static bool is_throttled(const struct tl_thread_span *s, uint64_t own_cgroup, const struct throttling *q)
 {

@@ -69,8 +69,9 @@ static int add_of_server(const struct clues *c, uint32_t engine, bool ranked, st
 	return err;
 }
 
-/* The threads of an engine: of its process, and workers of its server. Those that do not say of which rank they are can be
- * of no other if this is the only engine with steps; and somebody computes. */
+/* The threads of an engine: of its process, and workers of its server. Those that do
+ * not say of which rank they are can be of no other if this is the only engine with
+ * steps; and somebody computes. */
 static int workers_of(const struct clues *c, uint32_t engine, bool only, struct workers *ret)
 {
 	const struct watched *end = c->threads + c->n_threads;

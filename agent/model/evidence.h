@@ -6,7 +6,8 @@
 #include "base/vec.h"
 #include "tl_event.h"
 
-/* Events as they came; evidence_finish() orders them by what they are looked up with, then by time. */
+/* Events as they came; evidence_finish() orders them by what they are
+ * looked up with, then by time. */
 struct evidence {
 	VEC(struct tl_thread) threads;		/* tgid, tid, ts_ns: the last one counts */
 	VEC(struct tl_thread_span) spans;	/* tgid, tid, since_ns */
@@ -23,7 +24,8 @@ struct evidence {
 	uint64_t n_not_kept;			/* a table was full */
 };
 
-int evidence_on(struct evidence *e, const struct tl_hdr *ev);	/* 0, -ENOMEM; -ENOENT: no kind of these */
+/* 0, -ENOMEM; -ENOENT: no kind of these. */
+int evidence_on(struct evidence *e, const struct tl_hdr *ev);
 void evidence_finish(struct evidence *e);
 void evidence_free(struct evidence *e);
 

@@ -11,7 +11,8 @@
 
 enum {
 	MAX_RANKS = 64,
-	/* Clocks are steered by up to 500 ppm; what is beyond that and the errors of reading is a step. */
+	/* Clocks are steered by up to 500 ppm; what is beyond that and the
+	 * errors of reading is a step. */
 	STEERED_PPM = 500,
 	MIN_STEP_NS = 200000,
 	/* Of the steps' time on every rank, in so many steps, to call it bound by communication. */
@@ -118,13 +119,15 @@ static void drop_short_waits(const struct evidence *ev, struct health *h)
 }
 
 /*
- * Launches without one record are broken whoever says so. But records come in buffers, later than the
- * launches: what counts is the whole of a process, as far as records were asked for and could be had.
+ * Launches without one record are broken whoever says so. But records come in buffers,
+ * later than the launches: what counts is the whole of a process, as far as records were
+ * asked for and could be had.
  */
 struct asked_for {
 	const struct tl_gpu_health *first, *last;	/* without a record between them */
 	uint64_t launches, records;
-	uint64_t silent, said;	/* launches since the last record, and how many of them there were when it was told */
+	uint64_t silent, said;	/* launches since the last record, and how
+				 * many of them there were when it was told */
 };
 
 static void note_broken(const struct evidence *ev, struct health *h)
@@ -279,7 +282,8 @@ static void add_to_group(struct group *g, const struct tl_gpu_step *s)
 	r->n_steps++;
 	r->ns += s->end_ns > s->hdr.ts_ns ? s->end_ns - s->hdr.ts_ns : 0;
 	r->collective_ns += s->collective_ns;
-	/* Where nobody knows what of it was transfer, all of it counts; ranks are compared below. */
+	/* Where nobody knows what of it was transfer, all of it counts;
+	 * ranks are compared below. */
 	r->transfer_ns += s->transfer_ns ? s->transfer_ns : s->collective_ns;
 }
 

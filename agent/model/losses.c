@@ -7,9 +7,10 @@
 #include <string.h>
 
 /*
- * A slot's end and the next one's start are events like others. When events were lost, what the slot computes
- * afterwards may be another request's: the part behind the loss becomes a sequence of its own, joined to
- * nothing unless its counts and times say so, and the part before it is marked as cut.
+ * A slot's end and the next one's start are events like others. When events were lost, what the
+ * slot computes afterwards may be another request's: the part behind the loss becomes a
+ * sequence of its own, joined to nothing unless its counts and times say so, and the part
+ * before it is marked as cut.
  */
 
 struct span {
@@ -23,7 +24,8 @@ static int by_since(const void *a, const void *b)
 	return x->since_ns < y->since_ns ? -1 : x->since_ns > y->since_ns;
 }
 
-/* Spans in which the kernel dropped events, by their begin; ends made monotone so that a search may stop. */
+/* Spans in which the kernel dropped events, by their begin; ends made monotone
+ * so that a search may stop. */
 static size_t collect_spans(const struct model *m, struct span *ret)
 {
 	size_t n = 0;

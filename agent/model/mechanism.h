@@ -67,8 +67,9 @@ enum culprit_type {
 extern const char *const culprit_type_names[N_CULPRIT_TYPES];	/* SEQUENCE is "request", too */
 struct culprit {
 	uint8_t type;		/* enum culprit_type */
-	uint32_t id;		/* REQUEST: index into requests; SEQUENCE: index; THREAD: tid; PROCESS:
-				 * pid; DEVICE, RANK: number; CLIENT: port; CGROUP, NETWORK: 0 */
+	uint32_t id;		/* REQUEST: index into requests; SEQUENCE: index;
+				 * THREAD: tid; PROCESS: pid; DEVICE, RANK:
+				 * number; CLIENT: port; CGROUP, NETWORK: 0 */
 	char name[32];		/* comm, last part of a cgroup's path, frame; "" if none */
 };
 
@@ -78,7 +79,8 @@ struct blame_part {
 	uint8_t mechanism;	/* enum mechanism */
 	uint8_t prov;		/* enum provenance */
 	struct culprit who;
-	struct culprit root;	/* what is behind it, if it is another: recompute <- KV pressure from X */
+	struct culprit root;	/* what is behind it, if it is another:
+				 * recompute <- KV pressure from X */
 };
 
 #endif

@@ -122,8 +122,8 @@ bool request_is_cut(const struct rec_request *r)
 	return r->state == REQ_ERROR && r->how_ended == TL_END_SERVER && r->status < 400 && r->n_chunks;
 }
 
-/* Tokens of an answer that left with its last chunk. Of one that was cut short, the engine may have made more
- * since, and these took no time on the wire. */
+/* Tokens of an answer that left with its last chunk. Of one that was cut short, the engine may have
+ * made more since, and these took no time on the wire. */
 static uint32_t delivered_tokens(const struct model_view *v, const struct rec_request *r)
 {
 	uint32_t n = 0;
@@ -178,8 +178,9 @@ void request_metrics(const struct model_view *v, const struct rec_request *r,
 
 		m.ttft_ns = between(r, P_REQ_FIRST_BYTE, P_FIRST_TOKEN_WIRE);
 		m.delivery_ns = between(r, P_FIRST_TOKEN_ENGINE, P_FIRST_TOKEN_WIRE);
-		/* Parallel answers share the wire: their tokens are not one after another. And what left all at
-		 * once (a tool call that was held back until it was whole) says nothing of a token's time. */
+		/* Parallel answers share the wire: their tokens are not one after another. And
+		 * what left all at once (a tool call that was held back until it was whole) says
+		 * nothing of a token's time. */
 		m.delivered_tokens = r->output.prov == PROV_NONE ? 0 : delivered_tokens(v, r);
 		if (r->n <= 1 && span > 0 && m.delivered_tokens >= 2) {
 			m.tpot_ns = span / (m.delivered_tokens - 1);

@@ -40,17 +40,20 @@ struct model_view {
 	const struct rec_engine *engines;
 	const struct rec_lost *lost;
 	const struct rec_other *others;	/* of n_other_requests, those that are kept; by `req` */
-	const struct evidence *evidence;	/* model/evidence.h; in order once the model is finished */
+	const struct evidence *evidence;	/* model/evidence.h; in order
+						 * once the model is finished */
 	const struct gpu_facts *gpu;	/* model/gpu.h; NULL until the model is finished */
 	size_t n_requests, n_seqs, n_steps, n_members, n_engines, n_lost, n_others;
 	uint64_t n_events;		/* semantic events fed */
 	uint64_t n_lost_events;		/* sum over `lost` */
 	uint64_t n_unknown;		/* events of kinds that we do not know */
 	uint64_t n_requests_not_kept, n_steps_not_kept;
-	/* No capture gives these; a file that was put together, or is damaged: requests with the number of an earlier one, and
-	 * how often and how far the time of what is written went back. */
+	/* No capture gives these; a file that was put together, or is damaged:
+	 * requests with the number of an earlier one, and how often and how far the
+	 * time of what is written went back. */
 	uint64_t n_numbers_twice, n_times_back, most_back_ns;
-	uint64_t n_joins_not_tried;	/* requests and sequences that were not looked at together: too many */
+	uint64_t n_joins_not_tried;	/* requests and sequences that were
+					 * not looked at together: too many */
 	uint64_t n_other_requests;	/* /health, /metrics ...: not listed, counted */
 	uint64_t n_conns_open, n_conns, n_conns_tls;
 };

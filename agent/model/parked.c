@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sequences that lost their place without a word: the recording ended first, or the engine has no counters. */
+/* Sequences that lost their place without a word: the recording ended first, or
+ * the engine has no counters. */
 #include "model/servers.h"
 #include "model/state.h"
 
@@ -7,14 +8,16 @@
 #include <stdlib.h>
 
 /*
- * vLLM gives each sequence that decodes its token in each step, as long as the step has tokens left for it. One that
- * is in none of many such steps, and has not ended, runs no more: it was put back among those that wait. Its engine
- * tells that with its next output at the earliest, and without counters never. With pipeline parallelism a
- * sequence is rightly left out of a few steps in a row, never of so many.
+ * vLLM gives each sequence that decodes its token in each step, as long as the step has tokens
+ * left for it. One that is in none of many such steps, and has not ended, runs no more: it was put
+ * back among those that wait. Its engine tells that with its next output at the earliest, and
+ * without counters never. With pipeline parallelism a sequence is rightly left out of a few steps
+ * in a row, never of so many.
  */
 enum { MIN_AWAY = 8, MAX_LOOKED = 256, KV_FULL_PPM = 800000 };
 
-/* Could this step have had one token more, of a sequence that runs? Prompts may take all of them. */
+/* Could this step have had one token more, of a sequence that runs?
+ * Prompts may take all of them. */
 static bool has_token_left(const struct model *m, const struct rec_step *st, const struct engine_limits *limits)
 {
 	if (st->n_tokens < limits->max_step_tokens)
@@ -40,7 +43,8 @@ static bool lost_in(const struct model *m, uint64_t from_ns, uint64_t until_ns)
 	return false;
 }
 
-/* Was it in none of the steps behind its step `after` until then, although they had tokens for it? */
+/* Was it in none of the steps behind its step `after` until then,
+ * although they had tokens for it? */
 static bool is_away(const struct model *m, const struct engine_limits *limits, const struct rec_sequence *q,
 		    uint32_t after, uint32_t before, uint64_t until_ns)
 {
@@ -81,7 +85,8 @@ static int add(struct rec_sequence *q, const struct rec_preemption *p)
 	return 0;
 }
 
-/* Until when it waits for its next output, if it ever came to none; 0: it had all of them, or nobody knows. */
+/* Until when it waits for its next output, if it ever came to none; 0: it had all
+ * of them, or nobody knows. */
 static uint64_t waits_until(const struct model *m, const struct rec_sequence *q)
 {
 	const struct rec_request *r = q->req ? &m->requests[q->req - 1] : NULL;

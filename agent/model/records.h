@@ -30,12 +30,14 @@ enum req_state {
 };
 extern const char *const req_state_names[];
 
-/* One write that carried at least one event with (what may be) output. One per token: it is kept small. */
+/* One write that carried at least one event with (what may be) output. One per
+ * token: it is kept small. */
 struct rec_chunk {
 	int64_t since_ns : 48;	/* the request's chunks_ns: see chunk_ns() */
 	uint64_t flags : 16;	/* TL_CHUNK_* */
 	uint16_t write_us;
-	uint16_t n_before;	/* chunks without a token between the one before and this; saturates */
+	uint16_t n_before;	/* chunks without a token between the
+				 * one before and this; saturates */
 } __attribute__((packed, aligned(4)));
 _Static_assert(sizeof(struct rec_chunk) == 12, "most of what a model takes");
 
@@ -73,7 +75,8 @@ struct rec_request {
 	uint64_t reported_prefill_ns, reported_decode_ns;	/* 0: not said */
 	int32_t reported_slot;	/* -1: not said */
 	int32_t task;		/* the engine's number for it, -1: not known */
-	uint32_t n_tokens_wire;	/* chunks with tokens: a lower bound of tokens, see doc/metrics.md */
+	uint32_t n_tokens_wire;	/* chunks with tokens: a lower bound
+				 * of tokens, see doc/metrics.md */
 	uint32_t n_progress;
 	uint64_t chunks_ns;	/* when the first of them was written */
 	struct rec_chunk *chunks;	/* chunks that may be tokens, in order */
@@ -100,7 +103,8 @@ struct rec_other {
 	char path[32];		/* "" if not known */
 };
 
-/* Of one sequence in one step; more is cut. Two such records per token are most of a model's memory. */
+/* Of one sequence in one step; more is cut. Two such records per token are
+ * most of a model's memory. */
 enum { MAX_STEP_TOKENS = (1 << 20) - 1 };
 
 /* A sequence's share of one step. */
@@ -129,9 +133,11 @@ struct rec_sequence {
 	uint32_t id;		/* from 1 */
 	uint32_t engine;
 	uint32_t slot;
-	uint64_t begin_ns;	/* its start on the slot; of the first step seen if that was missed */
+	uint64_t begin_ns;	/* its start on the slot; of the first
+				 * step seen if that was missed */
 	bool joined_late;	/* its start was not seen */
-	uint64_t open_ns;	/* it may have been in steps before those that it is known to have been in: from then on; 0: no */
+	uint64_t open_ns;	/* it may have been in steps before those that it
+				 * is known to have been in: from then on; 0: no */
 	bool ended;		/* the slot went to another sequence */
 	bool cut_by_loss;	/* events were lost behind its last step: it may have gone on */
 	int32_t kept;		/* tokens from the cache, -1: not known */

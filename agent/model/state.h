@@ -53,10 +53,12 @@ struct model {
 	size_t cap_others;
 
 	struct evidence evidence;
-	struct gpu_log gpu_log;		/* launches and spans as they came, until the model is finished */
+	struct gpu_log gpu_log;		/* launches and spans as they came,
+					 * until the model is finished */
 	struct gpu_facts gpu;
 
-	uint32_t *by_number;	/* request number -> index + 1, or one of REQ_*, or that + an index */
+	uint32_t *by_number;	/* request number -> index + 1, or one
+				 * of REQ_*, or that + an index */
 	size_t n_by_number, cap_by_number;
 	uint64_t last_chunk_ns;	/* when the latest one was written */
 	uint32_t *last_of_conn;	/* connection number -> index + 1 of its last request */

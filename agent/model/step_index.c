@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Steps come nearly in order of their ends: each is moved back past those that end later. false: that
- * takes too long, they are in no order. */
+/* Steps come nearly in order of their ends: each is moved back past those that end later. false:
+ * that takes too long, they are in no order. */
 static bool put_in_order(struct step_index *ix, size_t *next)
 {
 	const struct rec_step *steps = ix->v->steps;

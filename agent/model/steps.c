@@ -155,7 +155,8 @@ int step_on_preempt(struct model *m, const struct tl_seq_preempt *e)
 	return add_preemption(&m->seqs[index], &p);	/* the table may have moved */
 }
 
-/* Of an engine that says nothing of preemptions, its steps do: what was computed before comes again. */
+/* Of an engine that says nothing of preemptions, its steps do: what was
+ * computed before comes again. */
 int step_infer_preemptions(struct model *m)
 {
 	for (size_t i = 0; i < m->v.n_seqs; i++) {
@@ -271,7 +272,8 @@ static int add_visit(struct rec_sequence *q, const struct rec_visit *v)
 	return 0;
 }
 
-/* The sequence that a step's member belongs to: the one on its slot, or one whose start we missed. */
+/* The sequence that a step's member belongs to: the one on its slot, or
+ * one whose start we missed. */
 static int sequence_for(struct model *m, uint32_t engine, const struct tl_member *mem, uint64_t ns,
 			uint32_t *ret_index)
 {

@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* What all rows of a summary are made from: one entry per request, and the gaps of all of them in
- * the order of the requests, so that a length class is a few ranges of one array. One kind of gaps at
- * a time: there is one of each kind per token. */
+ * the order of the requests, so that a length class is a few ranges of one array. One kind of gaps
+ * at a time: there is one of each kind per token. */
 struct req_row {
 	struct req_metrics m;
 	int in_class, out_class;

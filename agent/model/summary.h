@@ -14,11 +14,14 @@ struct dist {
 /* Metrics of one request, derived from its points (doc/metrics.md). -1: not known. */
 struct req_metrics {
 	int64_t ttft_ns, tpot_ns, e2e_ns, queue_ns, prefill_ns, decode_ns;
-	int64_t before_submit_ns;	/* front end: req_last_byte -> submit: parse, template, tokenize */
-	int64_t delivery_ns;		/* of the first token: first_token_engine -> first_token_wire */
+	int64_t before_submit_ns;	/* front end: req_last_byte -> submit:
+					 * parse, template, tokenize */
+	int64_t delivery_ns;		/* of the first token: first_token_engine
+					 * -> first_token_wire */
 	uint8_t queue_prov;		/* PROV_INFERRED when submit was not seen */
 	uint8_t tpot_prov;
-	uint32_t delivered_tokens;	/* that left until its last chunk, 0: not known, or not streamed */
+	uint32_t delivered_tokens;	/* that left until its last chunk,
+					 * 0: not known, or not streamed */
 };
 void request_metrics(const struct model_view *v, const struct rec_request *r,
 		     struct req_metrics *ret);
@@ -29,8 +32,8 @@ uint64_t request_first_ns(const struct rec_request *r);
 uint64_t request_last_ns(const struct rec_request *r);
 bool request_is_streamed(const struct rec_request *r);
 
-/* Is it in the percentiles? Errors are not: a 400 after 1 ms is no fast answer. An answer that the server cut
- * short was none until then. */
+/* Is it in the percentiles? Errors are not: a 400 after 1 ms is no fast answer. An answer that the
+ * server cut short was none until then. */
 bool request_counts(const struct rec_request *r);
 bool request_is_cut(const struct rec_request *r);
 
@@ -55,7 +58,8 @@ enum { N_LEN_CLASSES = 6 };
 extern const char *const len_class_names[N_LEN_CLASSES];
 int len_class(const struct rec_count *tokens);
 
-/* Was at least half of the prompt in the prefix cache? The two are never averaged without saying so. */
+/* Was at least half of the prompt in the prefix cache? The two are never
+ * averaged without saying so. */
 enum prefix_class { PREFIX_WARM, PREFIX_COLD, PREFIX_UNKNOWN, N_PREFIX_CLASSES };
 extern const char *const prefix_class_names[N_PREFIX_CLASSES];
 enum prefix_class prefix_class(const struct rec_request *r);
@@ -78,7 +82,8 @@ struct summary {
 	struct {
 		uint64_t t0_ns;
 		double mean_members, mean_tokens, busy_pct;
-		double kv_pct, running, waiting;	/* means of what engines say; < 0: nothing */
+		double kv_pct, running, waiting;	/* means of what engines
+							 * say; < 0: nothing */
 		uint32_t n_steps;
 	} bins[60];
 	size_t n_bins;
@@ -104,7 +109,8 @@ struct level {
 /* What an engine says of its scheduler. -1: it does not. */
 struct scheduler_summary {
 	struct level kv_ppm, running, waiting;
-	int64_t prefix_queries, prefix_hits;	/* tokens of prompts first scheduled; found in the cache */
+	int64_t prefix_queries, prefix_hits;	/* tokens of prompts first
+						 * scheduled; found in the cache */
 	int64_t preemptions;	/* said, or inferred from steps */
 	int64_t untold;		/* of these the engine had not said when the recording ended */
 	int64_t drafted, accepted;	/* speculative tokens */

@@ -10,8 +10,8 @@
 
 enum { MIN_BIN_NS = 1000000 }; /* more bins than that show noise */
 
-/* The intervals to add up, ordered by begin: the model's own steps where these are in order (always,
- * unless engines overlap), else a sorted copy. */
+/* The intervals to add up, ordered by begin: the model's own steps where these are in order
+ * (always, unless engines overlap), else a sorted copy. */
 struct intervals {
 	const struct rec_step *v;
 	size_t n;
@@ -85,7 +85,8 @@ static uint64_t max_u64(uint64_t a, uint64_t b)
 
 struct bin_sums {
 	double step_ns, busy_ns, members, tokens;
-	double kv_ns, kv_pct, queues_ns, running, waiting; /* of steps of which the engine says them */
+	double kv_ns, kv_pct, queues_ns, running, waiting; /* of steps of which the
+							    * engine says them */
 };
 
 static void add_stats(struct bin_sums *b, const struct rec_step_stats *s, double ns)

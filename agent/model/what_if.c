@@ -18,7 +18,8 @@ static void to_dist(uint64_t *v, size_t n, struct dist *ret)
 	ret->max = pct_u64(v, n, 1000);
 }
 
-/* Without what held the first token, that one comes earlier: then the time to the last is longer. */
+/* Without what held the first token, that one comes earlier: then the
+ * time to the last is longer. */
 static uint64_t span_without(uint64_t span_ns, int64_t took_ns)
 {
 	if (took_ns < 0)

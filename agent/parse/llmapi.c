@@ -78,8 +78,8 @@ void llm_counts_init(struct llm_counts *c)
 }
 
 /* A count: null and nonsense are "not given". */
-/* A number that no prompt or answer can have is no count: as if it had not been said. Sums of counts then
- * fit 64 bits. */
+/* A number that no prompt or answer can have is no count: as if it had not been said. Sums of
+ * counts then fit 64 bits. */
 static void count(struct json *j, int64_t *ret)
 {
 	int64_t n;

@@ -28,9 +28,10 @@ struct llm_request {
 /* Reads the facts of a request body, also when its middle is missing. Garbage gives "not said". */
 void llmapi_request(enum tl_api api, const struct cut_json *body, struct llm_request *ret);
 
-/* Counts and times inside a chunk or a body; fields as in struct tl_usage. Some may be known without
- * TL_CHUNK_USAGE: llama.cpp's own format counts in every chunk, its prompt progress tells the
- * prompt. All count from the beginning of the answer; of the choice, where llama.cpp says them. */
+/* Counts and times inside a chunk or a body; fields as in struct tl_usage. Some may be
+ * known without TL_CHUNK_USAGE: llama.cpp's own format counts in every chunk, its prompt
+ * progress tells the prompt. All count from the beginning of the answer; of the choice,
+ * where llama.cpp says them. */
 struct llm_usage {
 	uint32_t known;		/* TL_USAGE_* */
 	uint32_t prompt, cached, output, reasoning, draft, draft_accepted;
@@ -44,7 +45,8 @@ struct llm_chunk {
 	uint16_t choice;
 	uint8_t finish;		/* enum tl_finish */
 	char id[64];		/* response id, "" if none: to be shown, cut to fit */
-	const char *id_text;	/* ... and all of it as it stands between its quotes, in the data: to be compared */
+	const char *id_text;	/* ... and all of it as it stands between its
+				 * quotes, in the data: to be compared */
 	uint32_t id_len;
 	struct llm_usage usage;
 };

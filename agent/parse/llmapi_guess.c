@@ -62,7 +62,8 @@ enum tl_api llmapi_guess(const char *event, const struct cut_json *data)
 	for (size_t i = 0; i < ARRAY_SIZE(marks); i++)
 		if (has(data, marks[i].mark))
 			return marks[i].api;
-	if (has(data, "\"choices\":[{"))	/* whole answers: the object's kind stands behind the text */
+	if (has(data, "\"choices\":[{"))	/* whole answers: the object's
+						 * kind stands behind the text */
 		return has(data, "\"message\":") ? TL_API_CHAT : TL_API_COMPLETIONS;
 	if (has(data, "\"object\":\"response\""))
 		return TL_API_RESPONSES;

@@ -6,8 +6,8 @@
 #include "base/jsonw.h"
 #include "model/claims.h"
 
-/* Calls fn for what does not hold, in order, at most `max` times; one more call says how many hold and how
- * many are left out. Nothing if there are no claims. 0 or -ENOMEM. */
+/* Calls fn for what does not hold, in order, at most `max` times; one more call says how many hold
+ * and how many are left out. Nothing if there are no claims. 0 or -ENOMEM. */
 typedef void (*claim_fn)(void *ctx, const char *sentence);
 int claims_each(const struct model_view *v, size_t max, claim_fn fn, void *ctx);
 

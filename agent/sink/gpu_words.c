@@ -80,7 +80,8 @@ struct gpu_healths {
 	size_t n_engines, n_changes;
 };
 
-/* Its first process, as far as is known; of a process that nobody knows, the only server that there is. */
+/* Its first process, as far as is known; of a process that nobody knows, the
+ * only server that there is. */
 static uint32_t server_of(const struct servers *s, uint32_t tgid)
 {
 	uint32_t server = servers__of(s, tgid);
@@ -92,7 +93,8 @@ static uint32_t server_of(const struct servers *s, uint32_t tgid)
 
 struct speakers {		/* index of an engine */
 	struct servers *servers;
-	struct map *of_process, *of_server;	/* the process itself, or the first one of the server */
+	struct map *of_process, *of_server;	/* the process itself, or the
+						 * first one of the server */
 };
 
 static int speakers_init(struct speakers *s, const struct model_view *v)
@@ -124,7 +126,8 @@ static void speakers_free(struct speakers *s)
 	map__free(s->of_server);
 }
 
-struct asked {			/* of an engine: launches of which records were asked for, and what came */
+struct asked {			/* of an engine: launches of which records
+				 * were asked for, and what came */
 	uint64_t launches, records;
 };
 

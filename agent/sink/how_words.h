@@ -7,7 +7,8 @@
 #include "model/blame_how.h"
 
 enum { HOW_TEXT = 700 };
-/* "CUDA graph miss: batch 49 has no graph, the largest is of 48: 99 steps of 34.0 ms ran ..." Returns buf. */
+/* "CUDA graph miss: batch 49 has no graph, the largest is of 48: 99 steps of 34.0
+ * ms ran ..." Returns buf. */
 const char *how_text(const struct model_view *v, const struct how *h, char *buf, size_t size);
 
 /* One object. */

@@ -14,10 +14,11 @@ extern const struct definition definitions[];
 
 /* Says, one sentence a call, what a reader must know before believing the numbers: losses first. */
 typedef void (*note_fn)(void *ctx, const char *sentence);
-int notes_each(const struct model_view *v, const struct summary *s, note_fn fn, void *ctx);	/* 0 or -ENOMEM */
+/* 0 or -ENOMEM. */
+int notes_each(const struct model_view *v, const struct summary *s, note_fn fn, void *ctx);
 
-/* The sentence on one note of model/health.h; and those that must stand before any answer: a hang, an
- * observer that cost too much. */
+/* The sentence on one note of model/health.h; and those that must stand before any answer: a hang,
+ * an observer that cost too much. */
 struct health_note;
 void note_of_health(const struct model_view *v, const struct health_note *n, note_fn fn, void *ctx);
 void notes_urgent(const struct model_view *v, note_fn fn, void *ctx);

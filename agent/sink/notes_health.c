@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sentences on the evidence: collection that failed, a rank that never came, links at their limit. */
+/* Sentences on the evidence: collection that failed, a rank that never
+ * came, links at their limit. */
 #include "base/units.h"
 #include "model/health.h"
 #include "sink/notes_priv.h"

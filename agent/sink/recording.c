@@ -19,8 +19,8 @@
  * and the finished file depends on nothing but its events. Between the two, some events may be
  * there twice, which readers see by tl_block_hdr.first_event.
  */
-/* Raw bytes at which a block is full, unless one event is larger. A damaged byte costs a block: some
- * hundred events. Blocks of 256 KiB would be a seventh smaller. */
+/* Raw bytes at which a block is full, unless one event is larger. A damaged byte costs a block:
+ * some hundred events. Blocks of 256 KiB would be a seventh smaller. */
 enum { BLOCK_TARGET = 32 << 10 };
 
 struct rec_writer {
@@ -182,7 +182,8 @@ int rec_writer_check(const char *path, bool force)
 	struct rec_writer w = { .fd = -1 };
 	int err = open_path(&w, path, 0);
 
-	if (err == -ENOENT) {	/* made and taken away again: nothing else tells of all that may be in the way */
+	if (err == -ENOENT) {	/* made and taken away again: nothing else
+				 * tells of all that may be in the way */
 		err = open_path(&w, path, O_CREAT | O_EXCL);
 		if (!err)
 			unlink(path);

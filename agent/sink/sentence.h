@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A sentence that is put together piece by piece in a buffer of the caller's; what does not fit is cut. */
+/* A sentence that is put together piece by piece in a buffer of the caller's;
+ * what does not fit is cut. */
 #ifndef TL_SENTENCE_H
 #define TL_SENTENCE_H
 

@@ -23,7 +23,8 @@ static const char *const brief_names[N_PARTS] = {
 	[PART_UNEXPLAINED] = "unexplained",
 };
 
-/* Was most of its own prefill time in steps that computed more of others' prompts than of its own? */
+/* Was most of its own prefill time in steps that computed more of others'
+ * prompts than of its own? */
 static bool is_crowded(const struct trace *t)
 {
 	return 2 * t->crowded_ns > t->sum_ns[PART_PREFILL];

@@ -130,7 +130,8 @@ void gpu__beat(struct gpu *g)
 	__atomic_store_n(&g->ring->heartbeat_ns, monotonic_ns() + g->ahead_ns, __ATOMIC_RELEASE);
 }
 
-/* A library that was started with the process waits for us: nobody has to be stopped. -ENOENT: there is none. */
+/* A library that was started with the process waits for us: nobody has to be
+ * stopped. -ENOENT: there is none. */
 static int come_by_door(struct gpu *g, const struct gpu_attach_opts *opts, char why[256])
 {
 	int fd = gpu_door_open(g->pid, &g->data_bytes, opts->tick, opts->ctx), err;

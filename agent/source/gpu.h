@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One process whose GPU work is recorded: the agent's end of the ring that libtokenlag.so writes to. */
+/* One process whose GPU work is recorded: the agent's end of the ring that
+ * libtokenlag.so writes to. */
 #ifndef TL_SOURCE_GPU_H
 #define TL_SOURCE_GPU_H
 
@@ -14,7 +15,8 @@ struct gpu;
 enum gpu_way {
 	GPU_BY_DOOR,	/* the library was there, and waited */
 	GPU_BY_PTRACE,
-	GPU_BY_PYTHON,	/* PEP 768: its main thread ran a script of ours; `why` says what stood against the other way */
+	GPU_BY_PYTHON,	/* PEP 768: its main thread ran a script of ours;
+			 * `why` says what stood against the other way */
 };
 struct gpu_entry {		/* how it went, what it cost to come in, and why it failed */
 	enum gpu_way way;
@@ -25,25 +27,27 @@ struct gpu_entry {		/* how it went, what it cost to come in, and why it failed *
 struct gpu_attach_opts {
 	const char *library;	/* NULL: the usual places */
 	uint32_t ring_bytes;	/* a power of two; 0: 16 MB, which counts as memory of both sides */
-	void (*tick)(void *ctx);	/* as in inject_opts: others want to hear that the agent lives */
+	void (*tick)(void *ctx);	/* as in inject_opts: others want
+					 * to hear that the agent lives */
 	void *ctx;
 };
-/* Brings the library into the process, unless it was started with it; it does nothing yet. Returns 0 or -errno, with *ret_entry filled in
- * both cases. */
+/* Brings the library into the process, unless it was started with it; it does nothing yet. Returns
+ * 0 or -errno, with *ret_entry filled in both cases. */
 int gpu__attach(pid_t pid, const struct gpu_attach_opts *opts, struct gpu **ret, struct gpu_entry *ret_entry);
 void gpu__beat(struct gpu *g);	/* the agent lives, though it has no time for gpu__poll */
-/* For a library that comes by itself (CUDA_INJECTION64_PATH): makes a ring of an empty memfd, which it then owns.
- * 0 or -errno, and memfd stays the caller's. */
+/* For a library that comes by itself (CUDA_INJECTION64_PATH): makes a ring of an empty memfd, which
+ * it then owns. 0 or -errno, and memfd stays the caller's. */
 int gpu__serve(pid_t pid, int memfd, struct gpu **ret);
 
-/* What is wanted from now on. OFF and LAUNCHES ask nothing of the library. Each call opens a new window, of graphs
- * with any number of records. */
+/* What is wanted from now on. OFF and LAUNCHES ask nothing of the library. Each call opens a new
+ * window, of graphs with any number of records. */
 void gpu__order(struct gpu *g, enum tl_gpu_level level, uint32_t max_window_ms);
 /* Closes the window; the level stays what it is. */
 void gpu__pause(struct gpu *g);
 /* A lower level from now on, and why: said by a tl_gpu_health at once. */
 void gpu__lower(struct gpu *g, enum tl_gpu_level level, const char *why);
-/* What there is without the library, before it comes and after it has gone: OFF, if nothing else is said. */
+/* What there is without the library, before it comes and after it has gone: OFF,
+ * if nothing else is said. */
 void gpu__falls_to(struct gpu *g, enum tl_gpu_level level);
 
 struct gpu_counts {		/* so far, as the library says it */
@@ -64,11 +68,13 @@ void gpu__let_go(struct gpu *g);
 bool gpu__is_late(const struct gpu *g, uint64_t now_ns);	/* it should have left by now */
 /* A writer has not finished: what others wrote since was not taken by the last gpu__poll. */
 bool gpu__is_behind(const struct gpu *g);
-/* Tells the library to leave, takes what still arrives, and waits for the end until 2 s after it was first told so.
- * 0, or -ETIMEDOUT, -ESRCH. */
+/* Tells the library to leave, takes what still arrives, and waits for the end until 2 s after it
+ * was first told so. 0, or -ETIMEDOUT, -ESRCH. */
 int gpu__wait_left(struct gpu *g, gpu_event_fn fn, void *ctx);
-int gpu__leave(struct gpu *g, gpu_event_fn fn, void *ctx);	/* the same, and frees; NULL is fine */
-/* The process has executed another program, and the library went with the one before: takes what is there, and frees. */
+/* The same, and frees; NULL is fine. */
+int gpu__leave(struct gpu *g, gpu_event_fn fn, void *ctx);
+/* The process has executed another program, and the library went with the one before: takes
+ * what is there, and frees. */
 void gpu__abandon(struct gpu *g, gpu_event_fn fn, void *ctx);
 
 enum tl_ring_state gpu__state(const struct gpu *g);

@@ -18,7 +18,8 @@ int64_t gpu_clock_parse(const char *offsets)
 	return s * 1000000000 + ns;
 }
 
-/* Of the namespace that children get, which is the process's own unless it has made one for them. */
+/* Of the namespace that children get, which is the process's own unless
+ * it has made one for them. */
 static int64_t offset_ns(const char *process)
 {
 	char path[64], text[256];

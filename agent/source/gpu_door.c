@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds the ring of a library that waits among the descriptors of its process, which takes the right to look at that
- * process, not to trace it. */
+/* Finds the ring of a library that waits among the descriptors of its process, which takes the
+ * right to look at that process, not to trace it. */
 #include "source/gpu_door.h"
 #include "tl_ring.h"
 
@@ -94,7 +94,8 @@ static int await_rest(int fd, void (*tick)(void *ctx), void *ctx)
 	return -EBUSY;
 }
 
-/* What is left of the time before, events that nobody read included; not the word that the library waits for. */
+/* What is left of the time before, events that nobody read included; not the word
+ * that the library waits for. */
 static int renew(int fd, uint32_t data_bytes)
 {
 	static const char zeros[offsetof(struct tl_ring, knock)];

@@ -20,7 +20,8 @@ bool gpu_can_probe(pid_t pid);
 /* The CUPTI that it has mapped: its file's name, "" if there is none. 0 or -errno. */
 int gpu_mapped_cupti(pid_t pid, char *ret, size_t size);
 
-/* Children of this process, their children, and so on, in *ret, which is to be freed. How many, or -errno. */
+/* Children of this process, their children, and so on, in *ret, which is to be
+ * freed. How many, or -errno. */
 int gpu_descendants(pid_t pid, uint32_t **ret);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads of a process in another pid namespace: the numbers that it uses itself, and those of ours. */
+/* Threads of a process in another pid namespace: the numbers that it uses
+ * itself, and those of ours. */
 #ifndef TL_SOURCE_GPU_TIDS_H
 #define TL_SOURCE_GPU_TIDS_H
 

@@ -26,7 +26,8 @@ enum {
 	N_TRIES = 20, MAX_BUSY = 8,	/* threads that run, looked at in one try */
 	STACK_ROOM = 256 * 1024,	/* that a thread must have left */
 };
-static const uint64_t stop_limit_ns = 10 * NS_PER_MS;	/* behind this a stopped thread is let go, untouched */
+static const uint64_t stop_limit_ns = 10 * NS_PER_MS;	/* behind this a stopped thread
+							 * is let go, untouched */
 static const uint64_t visit_limit_ns = 2000 * NS_PER_MS, busy_limit_ns = 50 * NS_PER_MS;
 
 static void pause_us(uint32_t us)
@@ -72,7 +73,8 @@ static bool has_room(pid_t pid, uint64_t sp)
 	while (getline(&line, &size, f) > 0) {
 		if (sscanf(line, "%lx-%lx", &start, &end) != 2 || sp < start || sp >= end)
 			continue;
-		/* The main thread's grows by itself. What it has at first is enough for what we note there. */
+		/* The main thread's grows by itself. What it has at first is
+		 * enough for what we note there. */
 		ok = sp - start >= (strstr(line, "[stack]") ? 80 * 1024 : STACK_ROOM);
 		break;
 	}
@@ -87,7 +89,8 @@ static bool is_good(const struct inject_target *t, const struct inject_call *c)
 }
 
 struct thread_state {
-	bool signalled;		/* a signal waits for it, to end its call: not to be hidden from it */
+	bool signalled;		/* a signal waits for it, to end its
+				 * call: not to be hidden from it */
 	int seccomp;		/* mode */
 };
 static int read_state(pid_t pid, pid_t tid, struct thread_state *ret)
@@ -139,8 +142,8 @@ static int may_be_sent(pid_t pid, pid_t tid, struct inject_visit *v)
 	return err ? -EPERM : 0;
 }
 
-/* Waits until it stops. 1: at the begin or end of a call; 2: because we asked; 0: for a signal, which it was given;
- * -ETIMEDOUT, -ESRCH. */
+/* Waits until it stops. 1: at the begin or end of a call; 2: because we asked; 0: for a signal,
+ * which it was given; -ETIMEDOUT, -ESRCH. */
 static int wait_stop(pid_t tid, uint64_t until_ns)
 {
 	int status, n;
@@ -214,7 +217,8 @@ static int reach_call(const struct inject_target *t, pid_t tid, struct user_regs
 	}
 }
 
-/* Sends the thread to do what `v` says. 0: it is on its way; -EAGAIN: not this one, and it is as it was. */
+/* Sends the thread to do what `v` says. 0: it is on its way; -EAGAIN: not this
+ * one, and it is as it was. */
 static int divert(const struct inject_target *t, pid_t tid, bool busy, struct inject_visit *v, uint64_t *ret_since_ns)
 {
 	struct user_regs_struct regs;
@@ -448,7 +452,8 @@ int inject_open_library(const char *path)
 
 /* ---- the whole ---- */
 
-/* Two visits: memfds are made, and once they are filled, taken. *ret_busy: the library serves another ring. */
+/* Two visits: memfds are made, and once they are filled, taken. *ret_busy: the
+ * library serves another ring. */
 static int bring(const struct inject_target *t, int library, const struct inject_opts *o, struct inject_result *r,
 		 bool *ret_busy)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Seams of the injection: what depends on the processor, what looks at the target, what stops it. */
+/* Seams of the injection: what depends on the processor, what looks at
+ * the target, what stops it. */
 #ifndef TL_SOURCE_INJECT_PRIV_H
 #define TL_SOURCE_INJECT_PRIV_H
 
@@ -21,18 +22,22 @@ struct inject_target {		/* addresses are the target's */
 	uint64_t start;		/* tokenlag_start of a copy that is there already, 0: none */
 	uint32_t n_libraries;	/* copies of ours, this one's or others */
 };
-enum inject_way { INJECT_BY_PTRACE, INJECT_BY_SCRIPT };	/* a script needs neither a tracer nor room for code */
-/* Looks at everything before anything is touched; `why` gets the reason of a refusal. library: fd of ours. */
+enum inject_way { INJECT_BY_PTRACE, INJECT_BY_SCRIPT };	/* a script needs neither a
+							 * tracer nor room for code */
+/* Looks at everything before anything is touched; `why` gets the reason of a
+ * refusal. library: fd of ours. */
 int inject_target__open(pid_t pid, int library, enum inject_way way, struct inject_target *ret, char why[160]);
 void inject_target__close(struct inject_target *t);
-int inject_open_library(const char *path);	/* NULL: the usual places. A descriptor, or -errno */
+int inject_open_library(const char *path);	/* NULL: the usual places. A
+						 * descriptor, or -errno */
 bool inject_has_seccomp(pid_t pid);		/* or nothing is known of it */
 
 /* ---- of the processor ---- */
 
 struct inject_visit {		/* what a thread is sent to do */
 	enum inject_what what;
-	int library, ring;	/* LOAD: descriptors in the target; library -1: t->start is called */
+	int library, ring;	/* LOAD: descriptors in the target;
+				 * library -1: t->start is called */
 	uint64_t frame;		/* where the code notes things, on the thread's stack */
 	const struct inject_opts *opts;
 	char why[96];		/* why a thread may not do it, "" if that is not known */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must be known of a process before a library is brought into it, and the reasons not to do it. */
+/* What must be known of a process before a library is brought into it, and
+ * the reasons not to do it. */
 #include "source/inject_priv.h"
 
 #include <elf.h>

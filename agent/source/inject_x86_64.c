@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Injection on x86-64: the code that a thread of the target runs, and how it is sent there and comes back. */
+/* Injection on x86-64: the code that a thread of the target runs, and how it is
+ * sent there and comes back. */
 #include "source/inject_priv.h"
 
 #include <cpuid.h>
@@ -20,7 +21,8 @@ enum { RESTART_SYS = 512, RESTART_NOINTR = 513, RESTART_NOHAND = 514, RESTART_BL
 #define BEGUN_MAGIC 0x6e7567656274746bull
 enum { RED_ZONE = 128, GAP_BYTES = 64 * 1024, XSAVE_BYTES = 2752 };
 
-struct frame {			/* on the thread's stack; offsets are written out in the code below */
+struct frame {			/* on the thread's stack; offsets are
+				 * written out in the code below */
 	uint64_t r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi;
 	uint64_t flags, rsp, done;	/* 120, 128, 136 */
 	uint64_t what;			/* 144 */
@@ -40,8 +42,9 @@ _Static_assert(offsetof(struct frame, memfd_name) == 208 && offsetof(struct fram
 _Static_assert(offsetof(struct frame, symbol) == 320 && offsetof(struct frame, xsave) == 384, "code");
 
 /*
- * rbx is the frame, rsp too. Registers of all kinds are as they were at its end, errno too. The stack may be
- * overwritten by a signal's handler as soon as rsp is back: the last two words come from behind the code.
+ * rbx is the frame, rsp too. Registers of all kinds are as they were at its end, errno too. The
+ * stack may be overwritten by a signal's handler as soon as rsp is back: the last two words
+ * come from behind the code.
  */
 extern const char inject_code[], inject_code_end[];
 asm(".pushsection .rodata\n"
@@ -151,7 +154,8 @@ bool inject_arch__is_ours(const void *bytes)
 	return !memcmp(bytes, inject_code, code_bytes());
 }
 
-/* The frame of the last visit is still as it was filled, or has been overwritten since, or is marked as done. */
+/* The frame of the last visit is still as it was filled, or has been overwritten
+ * since, or is marked as done. */
 bool inject_arch__is_busy(const struct inject_target *t)
 {
 	struct frame f = { 0 };
@@ -205,7 +209,8 @@ static void set_regs(pid_t tid, struct user_regs_struct *r)
 	ptrace(PTRACE_SETREGS, tid, NULL, r);
 }
 
-/* An epoll_wait that was stopped ends with EINTR, unlike other calls: make the kernel begin it again. */
+/* An epoll_wait that was stopped ends with EINTR, unlike other calls: make
+ * the kernel begin it again. */
 void inject_arch__repair(pid_t tid, struct user_regs_struct *r)
 {
 	if ((int64_t)r->rax != -EINTR || !is_epoll(r->orig_rax))

@@ -90,8 +90,8 @@ static bool epoch_range(const struct clocks *c, uint32_t e, uint64_t *ret_from, 
 	return *ret_from < *ret_to;
 }
 
-/* A time before the first pair of each epoch: between that and the last one of the epoch before, or before all that is
- * kept. */
+/* A time before the first pair of each epoch: between that and the last one of the epoch before, or
+ * before all that is kept. */
 static uint64_t in_no_epoch(const struct clocks *c, uint32_t oldest, uint64_t real_ns)
 {
 	uint64_t from = 0, to, before_from, before_to;

@@ -106,7 +106,8 @@ int cupti__touch_cuda(bool *ret_simulated)
 	int n;
 
 	if (!lib && mapped("libcuda.so", NULL, path, sizeof(path)))
-		lib = dlopen(path, RTLD_NOLOAD | RTLD_LAZY);	/* one that calls itself otherwise */
+		/* One that calls itself otherwise. */
+		lib = dlopen(path, RTLD_NOLOAD | RTLD_LAZY);
 	if (!lib)
 		return -ENOENT;
 	*ret_simulated = dlsym(lib, "tokenlag_simulated") != NULL;

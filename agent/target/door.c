@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A way in for agents that may not trace: a ring that waits among the descriptors of this process, and a thread that
- * sleeps until somebody knocks. For a library that was started with the process. */
+/* A way in for agents that may not trace: a ring that waits among the descriptors of
+ * this process, and a thread that sleeps until somebody knocks. For a library that was
+ * started with the process. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -77,7 +78,8 @@ int door__open(int (*open)(int memfd))
 		return -EALREADY;
 	if (!may_be_so_large(DATA_OFFSET + DATA_BYTES))
 		return -EFBIG;
-	/* Children have it, too, and nobody who would answer: it is of the process of this number. */
+	/* Children have it, too, and nobody who would answer: it is of
+	 * the process of this number. */
 	snprintf(name, sizeof(name), TL_DOOR_NAME "%d", getpid());
 	door = (struct door){ .open = open };
 	door.fd = syscall(SYS_memfd_create, name, MFD_CLOEXEC | MFD_ALLOW_SEALING);

@@ -77,8 +77,9 @@ static void changed(struct guard *g)
 	syscall(SYS_futex, &g->turn, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-/* A process that was stopped (a signal, a frozen container), or had no CPU, goes on behind the deadlines of all calls,
- * and whoever is first sees it: such a call begins anew. One that hangs does so while we are in time. 0: it hangs. */
+/* A process that was stopped (a signal, a frozen container), or had no CPU, goes on behind the
+ * deadlines of all calls, and whoever is first sees it: such a call begins anew. One that hangs
+ * does so while we are in time. 0: it hangs. */
 static uint64_t more_ns(const struct guard *g, uint64_t late_ns)
 {
 	uint32_t n = __atomic_load_n(&g->n_more, __ATOMIC_RELAXED);
@@ -99,8 +100,8 @@ static void *watch(void *ctx)
 		uint64_t now = now_ns(), more;
 
 		if (!due || now < due) {
-			/* Whoever begins a call sets its deadline, then looks at wakes_ns: one of us
-			 * sees what the other wrote. */
+			/* Whoever begins a call sets its deadline, then looks at wakes_ns: one of
+			 * us sees what the other wrote. */
 			__atomic_store_n(&g->wakes_ns, due ? due : UINT64_MAX, __ATOMIC_SEQ_CST);
 			if (__atomic_load_n(&g->deadline_ns, __ATOMIC_SEQ_CST) == due &&
 			    !__atomic_load_n(&g->stop, __ATOMIC_ACQUIRE))

@@ -19,7 +19,8 @@ static const struct call_row {
 	uint8_t what_at, stream_at, bytes_at;
 	bool config;		/* the stream is in the struct that the first argument points to */
 } calls[] = {
-	{ 307, CUPTI_DRIVER, TL_CALL_KERNEL, TL_ORDER_KERNELS, 0, 40, NO, false }, /* LaunchKernel */
+	/* LaunchKernel */
+	{ 307, CUPTI_DRIVER, TL_CALL_KERNEL, TL_ORDER_KERNELS, 0, 40, NO, false },
 	{ 442, CUPTI_DRIVER, TL_CALL_KERNEL, TL_ORDER_KERNELS, 0, 40, NO, false },	/* _ptsz */
 	{ 652, CUPTI_DRIVER, TL_CALL_KERNEL, TL_ORDER_KERNELS, 8, 32, NO, true },	/* ... Ex */
 	{ 653, CUPTI_DRIVER, TL_CALL_KERNEL, TL_ORDER_KERNELS, 8, 32, NO, true },

@@ -18,8 +18,9 @@ void records__on_request(uint8_t **buf, size_t *size, size_t *max_records)
 {
 	*buf = buffers__take(&target.buffers);
 	*size = BUFFER_BYTES;
-	/* As many as fit; but a buffer comes back when it is full, or when a flush finds all of its work done. Of
-	 * a device that always has work to do, a buffer of graphs would come after many seconds. */
+	/* As many as fit; but a buffer comes back when it is full, or when a flush finds all
+	 * of its work done. Of a device that always has work to do, a buffer of graphs would
+	 * come after many seconds. */
 	*max_records = __atomic_load_n(&target.level, __ATOMIC_RELAXED) == TL_ORDER_GRAPH ? GRAPH_RECORDS : 0;
 }
 

@@ -168,8 +168,8 @@ static int follow(void)
 	return err;
 }
 
-/* Lets go of CUPTI, whatever happened. The first reason stays. Returns the state that it is in then (enum
- * tl_ring_state), 0 if that was said already. */
+/* Lets go of CUPTI, whatever happened. The first reason stays. Returns the state that it is in then
+ * (enum tl_ring_state), 0 if that was said already. */
 static uint32_t leave(int err)
 {
 	char why[sizeof(target.ring.shared->why)];
@@ -202,7 +202,8 @@ static uint32_t leave(int err)
 	return err ? TL_RING_REFUSED : TL_RING_LEFT;
 }
 
-/* Whoever reads the last state may start the next time at once: nothing of this one is touched behind that. */
+/* Whoever reads the last state may start the next time at once: nothing of this
+ * one is touched behind that. */
 static void say_last(uint32_t state)
 {
 	struct ring ring = target.ring;

@@ -269,8 +269,8 @@ int window__tick(void)
 		err = judge(now);
 	if (err)
 		return err;
-	/* A flush that is not forced may bring nothing while a device always has work that is not done: the
-	 * end of the window will tell. */
+	/* A flush that is not forced may bring nothing while a device always has work that is not
+	 * done: the end of the window will tell. */
 	return w->n_records >= max_records || now - w->begin_ns >= max_ms * 1000000 || is_silent(now);
 }
 
@@ -324,7 +324,8 @@ int window__end(void)
 		err = ask_dropped();
 	if (!err && target.window.n_launches >= DEAD_LAUNCHES)
 		err = judge(now_ns());
-	/* Silence is not idleness: some CUPTIs collect nothing after an empty session, and report success. */
+	/* Silence is not idleness: some CUPTIs collect nothing after an empty
+	 * session, and report success. */
 	if (!err && is_silent(target.window.first_launch_ns + DEAD_NS)) {
 		target__say("collection is dead: %llu launches gave no record",
 			    (unsigned long long)target.window.n_launches);
