@@ -63,6 +63,7 @@ static void infer(struct model *m, uint32_t seq)
 void infer_again(struct model *m)
 {
 	for (uint32_t i = 0; i < m->v.n_seqs; i++)
-		if (!m->seqs[i].n_again && m->engines[m->seqs[i].engine].e.engine != TL_ENGINE_LLAMA)
+		if (!m->seqs[i].n_again &&
+		    m->engines[m->seqs[i].engine].e.engine != TL_ENGINE_LLAMA)
 			infer(m, i);
 }

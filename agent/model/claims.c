@@ -12,8 +12,9 @@ static const uint64_t max_before_ns = 600000000000;
 
 const char *claim_verdict_name(uint8_t verdict)
 {
-	static const char *const names[] = { "right", "V1", "V2", "V3", "V4", "V5", "V6", "V7", "V8", NULL,
-					     NULL, "V11" };
+	static const char *const names[] = {
+		"right", "V1", "V2", "V3", "V4", "V5", "V6", "V7", "V8", NULL, NULL, "V11",
+	};
 
 	if (verdict == CLAIM_NO_TRUTH)
 		return "unknown";
@@ -60,8 +61,8 @@ static uint64_t since(const struct truth *t, uint64_t moment_ns)
 	return moment_ns > t->from_ns ? moment_ns - t->from_ns : 0;
 }
 
-static void find_truth(const struct model_view *v, const struct rec_request *r, const struct tl_claim *k,
-		       struct truth *ret)
+static void find_truth(const struct model_view *v, const struct rec_request *r,
+		       const struct tl_claim *k, struct truth *ret)
 {
 	uint64_t first_byte = r->at_ns[P_REQ_FIRST_BYTE], began = k->hdr.ts_ns;
 	struct req_metrics m;
@@ -280,7 +281,8 @@ static void judge_one(const struct model_view *v, const struct rec_request *r, u
 	ret->verdict = judge(&t, k, ret);
 	if (ret->truth_ns)
 		ret->factor = (double)k->value_ns / ret->truth_ns;
-	if (k->metric == TL_CLAIM_TTFT || k->metric == TL_CLAIM_TOTAL || k->metric == TL_CLAIM_HEADERS) {
+	if (k->metric == TL_CLAIM_TTFT || k->metric == TL_CLAIM_TOTAL ||
+	    k->metric == TL_CLAIM_HEADERS) {
 		if (first_byte > t.from_ns)
 			ret->before_host_ns = first_byte - t.from_ns;
 		if (ret->verdict != CLAIM_RIGHT && ret->verdict != CLAIM_V3)

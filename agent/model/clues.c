@@ -99,7 +99,8 @@ const struct watched *clues_thread(const struct clues *c, uint32_t tgid, uint32_
 		else
 			hi = mid;
 	}
-	if (lo == c->n_threads || thread_key(c->threads[lo].t->hdr.tgid, c->threads[lo].t->hdr.tid) != key)
+	if (lo == c->n_threads ||
+	    thread_key(c->threads[lo].t->hdr.tgid, c->threads[lo].t->hdr.tid) != key)
 		return NULL;
 	return &c->threads[lo];
 }
@@ -122,9 +123,11 @@ static bool does_launch(const struct clues *c, const struct tl_thread *t, size_t
 	const struct gpu_facts *f = c->v->gpu;
 	uint64_t key = thread_key(t->hdr.tgid, t->hdr.tid);
 
-	while (f && *at < f->n_launchers && thread_key(f->launchers[*at].tgid, f->launchers[*at].tid) < key)
+	while (f && *at < f->n_launchers &&
+	       thread_key(f->launchers[*at].tgid, f->launchers[*at].tid) < key)
 		++*at;
-	return f && *at < f->n_launchers && thread_key(f->launchers[*at].tgid, f->launchers[*at].tid) == key;
+	return f && *at < f->n_launchers &&
+	       thread_key(f->launchers[*at].tgid, f->launchers[*at].tid) == key;
 }
 
 static int threads_make(struct clues *c)
@@ -213,14 +216,16 @@ const struct watched *clues_process_threads(const struct clues *c, uint32_t tgid
 
 static uint64_t watched_of(const struct watched *w)
 {
-	static const uint64_t of_cpu = BIT(MECH_THROTTLED) | BIT(MECH_RUN_QUEUE) | BIT(MECH_FEW_CPUS) | BIT(MECH_PAGE_FAULT) |
+	static const uint64_t of_cpu = BIT(MECH_THROTTLED) | BIT(MECH_RUN_QUEUE) |
+				       BIT(MECH_FEW_CPUS) | BIT(MECH_PAGE_FAULT) |
 				       BIT(MECH_STOPPED);
 	const uint64_t more = w->launches ? of_cpu : 0;
 
 	switch (w->t->role) {
 	case TL_ROLE_ENGINE:
 	case TL_ROLE_LAUNCH:
-		return BIT(MECH_GC) | BIT(MECH_GIL) | BIT(MECH_GRAMMAR) | BIT(MECH_COMPILE) | of_cpu;
+		return BIT(MECH_GC) | BIT(MECH_GIL) | BIT(MECH_GRAMMAR) | BIT(MECH_COMPILE) |
+		       of_cpu;
 	case TL_ROLE_COMPUTE:
 		return of_cpu;
 	case TL_ROLE_FRONT:
@@ -258,7 +263,8 @@ static uint64_t watched_devices(const struct clues *c)
 	bool ranks = false;
 
 	if (c->gpu_of.n) {
-		bits |= BIT(MECH_GRAPH_MISS) | BIT(MECH_PADDING) | BIT(MECH_COPY) | BIT(MECH_COMPILE);
+		bits |= BIT(MECH_GRAPH_MISS) | BIT(MECH_PADDING) | BIT(MECH_COPY) |
+			BIT(MECH_COMPILE);
 		for (size_t i = 0; i < c->ev->gpu_steps.n && !ranks; i++)
 			ranks = c->ev->gpu_steps.v[i].rank > 0;
 		if (ranks)

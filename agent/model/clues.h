@@ -68,7 +68,8 @@ void clues__send(const struct clues *c, uint32_t request, uint64_t t0_ns, uint64
 
 /* When the i-th chunk (all token chunks of rec_request.chunks, in order) reached what lies behind
  * the engine's socket (proxy, client), as far as somebody says so; 0: nobody does. */
-uint64_t clues__delivered_ns(const struct clues *c, uint32_t request, size_t chunk, struct culprit *ret_by);
+uint64_t clues__delivered_ns(const struct clues *c, uint32_t request, size_t chunk,
+			     struct culprit *ret_by);
 
 /* Reasons that evidence would have shown, had they been there: for `unexplained`.
  * Bit i: enum mechanism i. */

@@ -107,19 +107,22 @@ static uint32_t longest_in(const struct clues *c, const struct clock_ref *ref, s
 
 	for (lo += ref->n, hi += ref->n; lo < hi; lo /= 2, hi /= 2) {
 		if (lo % 2) {
-			best = longer(c, l, best, lo < ref->n ? l[lo].above : l[lo - ref->n].longest);
+			best = longer(c, l, best,
+				      lo < ref->n ? l[lo].above : l[lo - ref->n].longest);
 			lo++;
 		}
 		if (hi % 2) {
 			hi--;
-			best = longer(c, l, best, hi < ref->n ? l[hi].above : l[hi - ref->n].longest);
+			best = longer(c, l, best,
+				      hi < ref->n ? l[hi].above : l[hi - ref->n].longest);
 		}
 	}
 	return best;
 }
 
 /* The first look that ends behind t (begins: that begins at t or behind it). */
-static size_t look_behind(const struct clues *c, const struct clock_ref *ref, uint64_t t_ns, bool begins)
+static size_t look_behind(const struct clues *c, const struct clock_ref *ref, uint64_t t_ns,
+			  bool begins)
 {
 	const struct look *l = c->looks.v + ref->first;
 	size_t lo = 0, hi = ref->n;
@@ -142,8 +145,8 @@ struct device_sums {
 };
 
 /* A look of which only a part counts. */
-static void add_part(const struct clues *c, const struct clock_ref *ref, size_t at, uint64_t t0_ns, uint64_t t1_ns,
-		     struct device_sums *d)
+static void add_part(const struct clues *c, const struct clock_ref *ref, size_t at, uint64_t t0_ns,
+		     uint64_t t1_ns, struct device_sums *d)
 {
 	const struct look *l = &c->looks.v[ref->first + at];
 	const struct tl_gpu_state *s = state_of(c, l);
@@ -269,7 +272,8 @@ static const struct server_ref *refs_of(const struct clues *c, uint32_t server, 
 }
 
 /* Whoever is neither slow nor has a neighbour is no reason. Of those that are slow the slowest. */
-static void take_worse(const struct clues *c, uint32_t step, const struct clock_ref *ref, struct device_state *worst)
+static void take_worse(const struct clues *c, uint32_t step, const struct clock_ref *ref,
+		       struct device_state *worst)
 {
 	struct step_span at = step_index__span(&c->ix, step);
 	struct device_state d = device_at(c, ref, at.t0_ns, at.t1_ns);
@@ -394,7 +398,8 @@ int devices_make(struct clues *c)
 	int err = room ? 0 : -ENOMEM;
 
 	for (size_t i = 0, k; i < n && !err; i = k) {
-		for (k = i + 1; k < n && s[k].hdr.tgid == s[i].hdr.tgid && s[k].device == s[i].device;)
+		for (k = i + 1;
+		     k < n && s[k].hdr.tgid == s[i].hdr.tgid && s[k].device == s[i].device;)
 			k++;
 		err = learn_clock(c, s + i, k - i, room);
 	}

@@ -91,12 +91,14 @@ struct collective collective_of(const struct clues *c, const struct gpu_view *g)
 /* All ranks within a twentieth of each other: nobody waited for anybody. */
 static bool somebody_is_late(const struct collective *k)
 {
-	return k->n_ranks > 1 && k->most_ns - k->least_ns >= k->most_ns / 20 && k->most_ns > k->least_ns;
+	return k->n_ranks > 1 && k->most_ns - k->least_ns >= k->most_ns / 20 &&
+	       k->most_ns > k->least_ns;
 }
 
 /* ---- pieces of a step ---- */
 
-void add_amount(struct clue_list *l, enum mechanism m, enum provenance prov, uint64_t ns, struct culprit who)
+void add_amount(struct clue_list *l, enum mechanism m, enum provenance prov, uint64_t ns,
+		struct culprit who)
 {
 	struct clue k = { .ns = ns, .mechanism = m, .prov = prov, .who = who };
 
@@ -144,8 +146,8 @@ static size_t span_after(const struct clues *c, const struct watched *w, uint64_
 }
 
 /* The thread of a late rank, and what it did: moved to another CPU, above all. */
-static struct culprit who_was_late(const struct clues *c, uint32_t engine, uint16_t rank, uint64_t t0_ns,
-				   uint64_t t1_ns)
+static struct culprit who_was_late(const struct clues *c, uint32_t engine, uint16_t rank,
+				   uint64_t t0_ns, uint64_t t1_ns)
 {
 	uint32_t server = c->engine_servers[engine];
 	struct culprit who = { .type = WHO_NOBODY };
@@ -166,14 +168,16 @@ static struct culprit who_was_late(const struct clues *c, uint32_t engine, uint1
 				break;
 			if (!(s->hdr.flags & TL_SPAN_MIGRATED))
 				continue;
-			snprintf(name, sizeof(name), "%.15s CPU %u to %u", w->t->name, s->from_cpu, s->cpu);
+			snprintf(name, sizeof(name), "%.15s CPU %u to %u", w->t->name, s->from_cpu,
+				 s->cpu);
 			return who_named(WHO_THREAD, w->t->hdr.tid, name, sizeof(name));
 		}
 	}
 	return who;
 }
 
-static void add_ranks(const struct clues *c, uint32_t step, const struct gpu_view *g, struct clue_list *ret)
+static void add_ranks(const struct clues *c, uint32_t step, const struct gpu_view *g,
+		      struct clue_list *ret)
 {
 	const struct rec_step *st = &c->v->steps[step];
 	const struct gpu_usual *u = &c->gpu_usual[st->engine];
@@ -195,15 +199,16 @@ static void add_ranks(const struct clues *c, uint32_t step, const struct gpu_vie
 		list_add(ret, &q);
 	}
 	if (k.n_ranks > 1)
-		add_amount(ret, MECH_COMMUNICATION, PROV_OBSERVED, less(k.least_ns, u->collective_ns),
-		    (struct culprit){ .type = WHO_NOBODY });
+		add_amount(ret, MECH_COMMUNICATION, PROV_OBSERVED,
+			   less(k.least_ns, u->collective_ns),
+			   (struct culprit){ .type = WHO_NOBODY });
 }
 
 /* The device was idle beyond usual while a thread of the engine was on a CPU, in no code
  * that says more: the host was not ready. A thread that spins until the device is done
  * does so while that is busy. */
-static void add_host(const struct clues *c, uint32_t step, uint64_t usual_ns, const struct tl_gpu_step *s,
-		     struct clue_list *ret)
+static void add_host(const struct clues *c, uint32_t step, uint64_t usual_ns,
+		     const struct tl_gpu_step *s, struct clue_list *ret)
 {
 	uint32_t engine = c->v->steps[step].engine;
 	struct step_span at = step_index__span(&c->ix, step);
@@ -214,7 +219,8 @@ static void add_host(const struct clues *c, uint32_t step, uint64_t usual_ns, co
 
 	if (!s->busy_ns || !usual_ns)
 		return;
-	for (size_t i = pieces_after(l->p, l->n, at.t0_ns); i < l->n && l->p[i].t0_ns < at.t1_ns; i++) {
+	for (size_t i = pieces_after(l->p, l->n, at.t0_ns); i < l->n && l->p[i].t0_ns < at.t1_ns;
+	     i++) {
 		uint64_t from = l->p[i].t0_ns > at.t0_ns ? l->p[i].t0_ns : at.t0_ns;
 		uint64_t ns = least(l->p[i].t1_ns, at.t1_ns) - from;
 
@@ -227,7 +233,8 @@ static void add_host(const struct clues *c, uint32_t step, uint64_t usual_ns, co
 	}
 	if (longest.n)
 		add_amount(ret, MECH_HOST, PROV_INFERRED,
-		    least(run_ns, least(idle_ns, less(step_ns(c, step), usual_ns))), longest.v[0].who);
+			   least(run_ns, least(idle_ns, less(step_ns(c, step), usual_ns))),
+			   longest.v[0].who);
 }
 
 /*
@@ -236,8 +243,8 @@ static void add_host(const struct clues *c, uint32_t step, uint64_t usual_ns, co
  * device was busy. How long a prompt usually takes may not have been learnt: then the ratio is
  * applied to what it took.
  */
-static void add_device(const struct clues *c, uint32_t step, uint64_t usual_ns, const struct gpu_view *g,
-		       struct clue_list *ret)
+static void add_device(const struct clues *c, uint32_t step, uint64_t usual_ns,
+		       const struct gpu_view *g, struct clue_list *ret)
 {
 	const struct tl_gpu_step *s = g->n ? gpu_rank(c, g, 0) : NULL;
 	const struct gpu_usual *u = &c->gpu_usual[c->v->steps[step].engine];
@@ -263,9 +270,9 @@ static void add_device(const struct clues *c, uint32_t step, uint64_t usual_ns, 
 					    stretched / 100 * least(d.neighbour->by_pct, 100);
 
 		add_amount(ret, MECH_NEIGHBOUR, PROV_INFERRED, share,
-		    who_named(d.neighbour->by_tgid ? WHO_PROCESS : WHO_DEVICE,
-			      d.neighbour->by_tgid ? d.neighbour->by_tgid : d.device, d.neighbour->by_name,
-			      sizeof(d.neighbour->by_name)));
+			   who_named(d.neighbour->by_tgid ? WHO_PROCESS : WHO_DEVICE,
+				     d.neighbour->by_tgid ? d.neighbour->by_tgid : d.device,
+				     d.neighbour->by_name, sizeof(d.neighbour->by_name)));
 	}
 }
 
@@ -278,8 +285,9 @@ void clues__step(const struct clues *c, uint32_t step, uint64_t usual_ns, struct
 	if (g.n) {
 		add_graph(c, step, usual_ns, gpu_rank(c, &g, 0), ret);
 		add_ranks(c, step, &g, ret);
-		add_amount(ret, MECH_COPY, PROV_OBSERVED, less(gpu_rank(c, &g, 0)->copy_ns, u->copy_ns),
-		    who_device(gpu_rank(c, &g, 0)->device, "", 0, 0));
+		add_amount(ret, MECH_COPY, PROV_OBSERVED,
+			   less(gpu_rank(c, &g, 0)->copy_ns, u->copy_ns),
+			   who_device(gpu_rank(c, &g, 0)->device, "", 0, 0));
 		add_host(c, step, usual_ns, gpu_rank(c, &g, 0), ret);
 	}
 	if (c->ev->gpu_states.n)

@@ -40,7 +40,8 @@ uint32_t known_server(const struct clues *c, uint32_t tgid);
 bool step_only_decodes(const struct model_view *v, uint32_t step);
 uint64_t step_ns(const struct clues *c, uint32_t step);
 
-void add_amount(struct clue_list *l, enum mechanism m, enum provenance prov, uint64_t ns, struct culprit who);
+void add_amount(struct clue_list *l, enum mechanism m, enum provenance prov, uint64_t ns,
+		struct culprit who);
 /* fmt takes a and b, a alone or neither. */
 struct culprit who_device(uint32_t device, const char *fmt, unsigned int a, unsigned int b);
 
@@ -48,10 +49,11 @@ struct culprit who_device(uint32_t device, const char *fmt, unsigned int a, unsi
  * else is known is nearer. */
 void add_graph(const struct clues *c, uint32_t step, uint64_t usual_ns, const struct tl_gpu_step *s,
 	       struct clue_list *ret);
-void add_padding(const struct clues *c, uint32_t step, uint64_t usual_ns, const struct tl_gpu_step *s,
-		 struct clue_list *ret);
+void add_padding(const struct clues *c, uint32_t step, uint64_t usual_ns,
+		 const struct tl_gpu_step *s, struct clue_list *ret);
 /* At most so much of the step is padding's; usual_ns 0: against what graphs take that fit. */
-uint64_t padding_ns(const struct clues *c, uint32_t step, const struct tl_gpu_step *s, uint64_t usual_ns);
+uint64_t padding_ns(const struct clues *c, uint32_t step, const struct tl_gpu_step *s,
+		    uint64_t usual_ns);
 bool graph_is_odd(const struct clues *c, uint32_t step, const struct tl_gpu_step *s);
 
 #endif

@@ -28,7 +28,8 @@ static const struct gpu_usual *usual_of(const struct clues *c, uint32_t step)
  * around it. 0: not known. */
 static uint64_t fitting_ns(const struct clues *c, const struct gpu_usual *u, uint32_t batch)
 {
-	const struct graph_hit *h = u->n_hits ? &c->hits.v[u->first_hit] : NULL, *below = NULL, *above = NULL;
+	const struct graph_hit *h = u->n_hits ? &c->hits.v[u->first_hit] : NULL;
+	const struct graph_hit *below = NULL, *above = NULL;
 
 	for (uint32_t i = 0; i < u->n_hits; i++) {
 		if (h[i].batch <= batch)
@@ -43,14 +44,16 @@ static uint64_t fitting_ns(const struct clues *c, const struct gpu_usual *u, uin
 	/* Next to a captured size it costs what that takes; between two of them, its share. */
 	if (!above || above->ns <= below->ns)
 		return below->ns;
-	return below->ns + (above->ns - below->ns) * (batch - below->batch) / (above->batch - below->batch);
+	return below->ns +
+	       (above->ns - below->ns) * (batch - below->batch) / (above->batch - below->batch);
 }
 
 /* What a replay of this size takes, padded to it or not. UINT64_MAX: too few to say. */
 static uint64_t replay_ns(const struct clues *c, const struct gpu_usual *u, uint32_t size)
 {
 	for (uint32_t i = 0; i < u->n_sizes; i++)
-		if (c->sizes.v[u->first_size + i].batch == size && c->sizes.v[u->first_size + i].n >= MIN_LIKE)
+		if (c->sizes.v[u->first_size + i].batch == size &&
+		    c->sizes.v[u->first_size + i].n >= MIN_LIKE)
 			return c->sizes.v[u->first_size + i].ns;
 	return UINT64_MAX;
 }
@@ -60,7 +63,8 @@ static uint64_t replay_ns(const struct clues *c, const struct gpu_usual *u, uint
  * than a replay of that size takes, and within what it was busy. What the step took
  * beyond has another reason.
  */
-static uint64_t padding_of(const struct clues *c, uint32_t step, const struct tl_gpu_step *s, uint64_t fit_ns)
+static uint64_t padding_of(const struct clues *c, uint32_t step, const struct tl_gpu_step *s,
+			   uint64_t fit_ns)
 {
 	const struct gpu_usual *u = usual_of(c, step);
 	uint64_t ns = least(step_ns(c, step), replay_ns(c, u, s->padded_to));
@@ -75,7 +79,8 @@ static bool is_padded(const struct tl_gpu_step *s)
 	return s->graph == TL_GRAPH_PADDED && s->batch && s->padded_to > s->batch;
 }
 
-uint64_t padding_ns(const struct clues *c, uint32_t step, const struct tl_gpu_step *s, uint64_t usual_ns)
+uint64_t padding_ns(const struct clues *c, uint32_t step, const struct tl_gpu_step *s,
+		    uint64_t usual_ns)
 {
 	uint64_t fit_ns;
 
@@ -85,8 +90,8 @@ uint64_t padding_ns(const struct clues *c, uint32_t step, const struct tl_gpu_st
 	return fit_ns ? padding_of(c, step, s, fit_ns) : 0;
 }
 
-void add_padding(const struct clues *c, uint32_t step, uint64_t usual_ns, const struct tl_gpu_step *s,
-		 struct clue_list *ret)
+void add_padding(const struct clues *c, uint32_t step, uint64_t usual_ns,
+		 const struct tl_gpu_step *s, struct clue_list *ret)
 {
 	add_amount(ret, MECH_PADDING, PROV_INFERRED, padding_ns(c, step, s, usual_ns),
 		   who_device(s->device, "batch %u padded to %u", s->batch, s->padded_to));
@@ -99,12 +104,13 @@ static bool missed_graph(const struct clues *c, uint32_t step, const struct tl_g
 	if (s->graph == TL_GRAPH_MISS)
 		return true;
 	/* Nobody says: where steps that only decode are replayed, one without a replay was not. */
-	return s->graph == TL_GRAPH_NONE && s->launches && !s->graph_launches && usual_of(c, step)->has_graphs &&
-	       step_only_decodes(c->v, step);
+	return s->graph == TL_GRAPH_NONE && s->launches && !s->graph_launches &&
+	       usual_of(c, step)->has_graphs && step_only_decodes(c->v, step);
 }
 
 /* Of what a step took beyond usual, the device was not busy for so long. */
-static uint64_t idle_excess(const struct clues *c, uint32_t step, const struct tl_gpu_step *s, uint64_t usual_ns)
+static uint64_t idle_excess(const struct clues *c, uint32_t step, const struct tl_gpu_step *s,
+			    uint64_t usual_ns)
 {
 	uint64_t ns = step_ns(c, step), excess = less(ns, usual_ns);
 
@@ -113,7 +119,8 @@ static uint64_t idle_excess(const struct clues *c, uint32_t step, const struct t
 
 /* The host launches one kernel after the other: no longer than it was at that, nor far
  * longer than others like it. */
-static uint64_t miss_ns(const struct clues *c, uint32_t step, const struct tl_gpu_step *s, uint64_t usual_ns)
+static uint64_t miss_ns(const struct clues *c, uint32_t step, const struct tl_gpu_step *s,
+			uint64_t usual_ns)
 {
 	const struct gpu_usual *u = usual_of(c, step);
 	const struct gpu_facts *f = c->v->gpu;
@@ -147,5 +154,6 @@ bool graph_is_odd(const struct clues *c, uint32_t step, const struct tl_gpu_step
 {
 	uint64_t fit_ns = is_padded(s) ? fitting_ns(c, usual_of(c, step), s->batch) : 0;
 
-	return missed_graph(c, step, s) || (fit_ns && padding_of(c, step, s, fit_ns) > fit_ns / ODD_PART);
+	return missed_graph(c, step, s) ||
+	       (fit_ns && padding_of(c, step, s, fit_ns) > fit_ns / ODD_PART);
 }

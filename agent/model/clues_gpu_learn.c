@@ -140,7 +140,8 @@ static int find_devices(struct clues *c)
 	int err = masks ? 0 : -ENOMEM;
 
 	for (size_t i = 0; i < c->ev->gpu_steps.n && !err; i++)
-		err = note_device(c, masks, c->ev->gpu_steps.v[i].hdr.tgid, c->ev->gpu_steps.v[i].device);
+		err = note_device(c, masks, c->ev->gpu_steps.v[i].hdr.tgid,
+				  c->ev->gpu_steps.v[i].device);
 	for (size_t i = 0; f && i < f->n_devices && !err; i++)
 		err = note_device(c, masks, f->devices[i].tgid, f->devices[i].device);
 	for (size_t i = 0; i < c->ev->gpu_states.n && !err; i++) {
@@ -176,7 +177,8 @@ static int hit_order(const void *pa, const void *pb)
 	return a->ns < b->ns ? -1 : a->ns > b->ns;
 }
 
-static int note_replay(struct clues *c, const struct tl_gpu_step *s, uint64_t ns, struct gpu_usual *u)
+static int note_replay(struct clues *c, const struct tl_gpu_step *s, uint64_t ns,
+		       struct gpu_usual *u)
 {
 	uint32_t size = s->padded_to > s->batch ? s->padded_to : s->batch;
 	struct graph_hit *h;
@@ -241,7 +243,8 @@ static void fold_hits(struct hit_list *l, size_t first)
 }
 
 /* at: records of an engine, n of them, by step. */
-static int learn_engine(struct clues *c, uint32_t engine, const uint32_t *at, size_t n, struct sums *sums)
+static int learn_engine(struct clues *c, uint32_t engine, const uint32_t *at, size_t n,
+			struct sums *sums)
 {
 	struct gpu_usual *u = &c->gpu_usual[engine];
 	uint32_t last = UINT32_MAX;

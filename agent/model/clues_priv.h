@@ -188,8 +188,8 @@ void list_sort(struct clue_list *l);
 /* clues_who.c */
 int cgroups_make(struct clues *c);		/* 0 or -ENOMEM */
 /* The piece's share of [t0, t1], with its culprit. */
-void list_add_piece(const struct clues *c, struct clue_list *l, const struct piece *p, uint64_t t0_ns,
-		    uint64_t t1_ns);
+void list_add_piece(const struct clues *c, struct clue_list *l, const struct piece *p,
+		    uint64_t t0_ns, uint64_t t1_ns);
 /* The request that is behind a piece: index; UINT32_MAX: none or not known. */
 uint32_t piece_request(const struct clues *c, const struct piece *p);
 struct culprit who_named(enum culprit_type type, uint32_t id, const char *name, size_t size);
@@ -232,12 +232,14 @@ int workers_each(const struct clues *c, workers_fn fn, void *ctx);
 
 /* clues_engine.c */
 /* All pieces of a thread, as they are. front: of a front end, else of an engine. 0 or -ENOMEM */
-int thread_pieces(const struct clues *c, const struct watched *w, bool front, struct piece_list *ret);
+int thread_pieces(const struct clues *c, const struct watched *w, bool front,
+		  struct piece_list *ret);
 int engine_lines_make(struct clues *c);		/* 0 or -ENOMEM, as those below */
 
 /* clues_front.c */
 int works_make(struct clues *c);
-uint32_t work_of(const struct clues *c, uint32_t tgid, uint32_t tid, uint64_t t0_ns, uint64_t t1_ns);
+uint32_t work_of(const struct clues *c, uint32_t tgid, uint32_t tid, uint64_t t0_ns,
+		 uint64_t t1_ns);
 int front_lines_make(struct clues *c);
 
 /* clues_gpu.c */

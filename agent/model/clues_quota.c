@@ -21,7 +21,8 @@ void quotas_of(const struct clues *c, const struct tl_thread *t, struct thread_q
 		for (k = i + 1; k < c->ev->throttles.n && q[k].cgroup == q[i].cgroup;)
 			k++;
 		if ((q[i].cgroup && q[i].cgroup == t->cgroup) ||
-		    (len > 1 && len < sizeof(t->cgroup_path) && !strncmp(q[i].path, t->cgroup_path, len) &&
+		    (len > 1 && len < sizeof(t->cgroup_path) &&
+		     !strncmp(q[i].path, t->cgroup_path, len) &&
 		     (!t->cgroup_path[len] || t->cgroup_path[len] == '/')))
 			ret->v[ret->n++] = (struct quota_range){ i, k };
 	}
@@ -43,8 +44,8 @@ static struct allowance *allowance_of(const struct clues *c, struct thread_quota
 
 /* Looks at quotas that saw throttling in a span, the latest first: throttling
  * is counted when it ends. */
-static size_t allowances(const struct clues *c, struct thread_quotas *q, uint64_t t0_ns, uint64_t t1_ns,
-			 struct allowance **ret)
+static size_t allowances(const struct clues *c, struct thread_quotas *q, uint64_t t0_ns,
+			 uint64_t t1_ns, struct allowance **ret)
 {
 	const struct tl_throttle *at = c->ev->throttles.v;
 	size_t n = 0;
@@ -91,7 +92,8 @@ struct throttling {		/* as looks at quotas saw it around a
  * a thread waits where a throttling ends on one CPU before it does on another: a span as long as
  * they usually are, for which nobody else had the CPU, is one.
  */
-static bool is_throttled(const struct tl_thread_span *s, uint64_t own_cgroup, const struct throttling *q)
+static bool is_throttled(const struct tl_thread_span *s, uint64_t own_cgroup,
+			 const struct throttling *q)
 {
 	uint64_t len = s->hdr.ts_ns - s->since_ns;
 	bool sibling = s->by_tgid && s->by_cgroup && s->by_cgroup == own_cgroup;

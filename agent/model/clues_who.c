@@ -85,8 +85,8 @@ static struct culprit who_cgroup_id(const struct clues *c, uint64_t id)
 	return (struct culprit){ .type = WHO_NOBODY };
 }
 
-static void who_throttled(const struct clues *c, const struct piece *p, const struct tl_thread_span *s,
-			  struct clue *k)
+static void who_throttled(const struct clues *c, const struct piece *p,
+			  const struct tl_thread_span *s, struct clue *k)
 {
 	const struct tl_throttle *q = p->more ? &c->ev->throttles.v[p->more - 1] : NULL;
 	const struct watched *w = clues_thread(c, s->hdr.tgid, s->hdr.tid);
@@ -123,8 +123,8 @@ static const struct rec_other *piece_other(const struct clues *c, const struct p
 }
 
 /* A thread of the same server, and what that worked on if it is one of the front end. */
-static void who_crowded(const struct clues *c, const struct piece *p, const struct tl_thread_span *s,
-			struct clue *k)
+static void who_crowded(const struct clues *c, const struct piece *p,
+			const struct tl_thread_span *s, struct clue *k)
 {
 	const struct rec_other *other = piece_other(c, p);
 
@@ -178,11 +178,13 @@ static void who_was_busy(const struct clues *c, const struct piece *p, struct cl
 	const struct tl_code *code = p->src == SRC_CODE ? &c->ev->codes.v[p->at] : NULL;
 	const struct tl_thread_span *s = code ? NULL : &c->ev->spans.v[p->at];
 	const struct rec_other *other = piece_other(c, p);
-	uint32_t tgid = code ? code->hdr.tgid : s->hdr.tgid, tid = code ? code->hdr.tid : s->hdr.tid;
+	uint32_t tgid = code ? code->hdr.tgid : s->hdr.tgid;
+	uint32_t tid = code ? code->hdr.tid : s->hdr.tid;
 	uint32_t req = piece_request(c, p);
 	const struct watched *w = clues_thread(c, tgid, tid);
 
-	if (other && (p->mechanism == MECH_METRICS || p->mechanism == MECH_EVENT_LOOP || p->mechanism == MECH_TOKENIZER)) {
+	if (other && (p->mechanism == MECH_METRICS || p->mechanism == MECH_EVENT_LOOP ||
+		      p->mechanism == MECH_TOKENIZER)) {
 		k->who = NAMED(WHO_CLIENT, other->peer_port, other->path);
 		k->prov = PROV_INFERRED;
 	} else if (req != UINT32_MAX) {
@@ -197,8 +199,8 @@ static void who_was_busy(const struct clues *c, const struct piece *p, struct cl
 	}
 }
 
-void list_add_piece(const struct clues *c, struct clue_list *l, const struct piece *p, uint64_t t0_ns,
-		    uint64_t t1_ns)
+void list_add_piece(const struct clues *c, struct clue_list *l, const struct piece *p,
+		    uint64_t t0_ns, uint64_t t1_ns)
 {
 	const struct tl_thread_span *s = p->src == SRC_SPAN ? &c->ev->spans.v[p->at] : NULL;
 	struct clue k = { .mechanism = p->mechanism, .prov = p->prov };

@@ -23,7 +23,8 @@ static bool is_engine(const struct clues *c, uint32_t tgid)
 	return p && p->has_steps;
 }
 
-static bool works_for(const struct clues *c, const struct watched *w, uint32_t engine, bool of_server)
+static bool works_for(const struct clues *c, const struct watched *w, uint32_t engine,
+		      bool of_server)
 {
 	uint32_t tgid = clues_tgid(c, engine);
 
@@ -78,7 +79,8 @@ static int workers_of(const struct clues *c, uint32_t engine, bool only, struct 
 	uint32_t tgid = clues_tgid(c, engine);
 	int err = 0;
 
-	for (const struct watched *w = clues_process_threads(c, tgid); w < end && w->t->hdr.tgid == tgid && !err; w++)
+	for (const struct watched *w = clues_process_threads(c, tgid);
+	     w < end && w->t->hdr.tgid == tgid && !err; w++)
 		if (works_for(c, w, engine, false))
 			err = add_index(ret, w - c->threads);
 	if (!err)

@@ -24,8 +24,8 @@ static const uint64_t hang_ns = 1000000000;
 static const uint64_t long_stop_ns = 1000000000;
 static const uint64_t long_wait_ns = 900000000;	/* a library tells of itself once a second */
 
-static struct health_note *add(struct health *h, enum health_kind kind, uint32_t tgid, uint64_t t0_ns,
-			       uint64_t t1_ns)
+static struct health_note *add(struct health *h, enum health_kind kind, uint32_t tgid,
+			       uint64_t t0_ns, uint64_t t1_ns)
 {
 	if (h->n == MAX_HEALTH_NOTES) {
 		h->n_not_kept++;
@@ -38,7 +38,8 @@ static struct health_note *add(struct health *h, enum health_kind kind, uint32_t
 /* ---- GPU records ---- */
 
 /* The process's note of this kind, which then spans the record, too. NULL: no room. */
-static struct health_note *note_of(struct health *h, enum health_kind kind, const struct tl_gpu_health *e)
+static struct health_note *note_of(struct health *h, enum health_kind kind,
+				   const struct tl_gpu_health *e)
 {
 	struct health_note *n = NULL;
 
@@ -112,8 +113,8 @@ static void drop_short_waits(const struct evidence *ev, struct health *h)
 	size_t out = 0;
 
 	for (size_t i = 0; i < h->n; i++)
-		if (h->v[i].kind != HEALTH_GPU_WAITS || h->v[i].t1_ns >= h->v[i].t0_ns + long_wait_ns ||
-		    !has_records(ev, h->v[i].tgid))
+		if (h->v[i].kind != HEALTH_GPU_WAITS ||
+		    h->v[i].t1_ns >= h->v[i].t0_ns + long_wait_ns || !has_records(ev, h->v[i].tgid))
 			h->v[out++] = h->v[i];
 	h->n = out;
 }
@@ -354,11 +355,12 @@ static int note_ranks(const struct evidence *ev, const struct servers *servers, 
 
 /* ---- stops ---- */
 
-static struct health_note *stop_of(struct health *h, uint32_t server, uint64_t t0_ns, uint64_t t1_ns)
+static struct health_note *stop_of(struct health *h, uint32_t server, uint64_t t0_ns,
+				   uint64_t t1_ns)
 {
 	for (size_t i = 0; i < h->n; i++)
-		if (h->v[i].kind == HEALTH_STOPPED && h->v[i].tgid == server && h->v[i].t0_ns <= t1_ns &&
-		    t0_ns <= h->v[i].t1_ns)
+		if (h->v[i].kind == HEALTH_STOPPED && h->v[i].tgid == server &&
+		    h->v[i].t0_ns <= t1_ns && t0_ns <= h->v[i].t1_ns)
 			return &h->v[i];
 	return add(h, HEALTH_STOPPED, server, t0_ns, t1_ns);
 }
@@ -366,7 +368,8 @@ static struct health_note *stop_of(struct health *h, uint32_t server, uint64_t t
 static int find_proxies(const struct evidence *ev, struct map *ret)
 {
 	for (size_t i = 0; i < ev->threads.n; i++)
-		if (ev->threads.v[i].role == TL_ROLE_PROXY && !map__put(ret, ev->threads.v[i].hdr.tgid, NULL))
+		if (ev->threads.v[i].role == TL_ROLE_PROXY &&
+		    !map__put(ret, ev->threads.v[i].hdr.tgid, NULL))
 			return -ENOMEM;
 	return 0;
 }
@@ -383,8 +386,8 @@ static int note_stops(const struct model_view *v, const struct servers *servers,
 		uint64_t t0 = s->since_ns > v->t0_ns ? s->since_ns : v->t0_ns;
 		struct health_note *n;
 
-		if (s->state != TL_SPAN_SLEEP || s->wait != TL_WAIT_STOPPED || s->hdr.ts_ns < t0 + long_stop_ns ||
-		    map__get(proxies, s->hdr.tgid))
+		if (s->state != TL_SPAN_SLEEP || s->wait != TL_WAIT_STOPPED ||
+		    s->hdr.ts_ns < t0 + long_stop_ns || map__get(proxies, s->hdr.tgid))
 			continue;
 		n = stop_of(h, server_of(servers, s->hdr.tgid), t0, s->hdr.ts_ns);
 		if (!n)

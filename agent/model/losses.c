@@ -120,7 +120,8 @@ int split_at_losses(struct model *m)
 		for (size_t k = 1; k < m->seqs[i].n_visits; k++) {
 			const struct rec_visit *v = m->seqs[i].visits;
 
-			if (!lost_between(spans, n, m->steps[v[k - 1].step].t1_ns, m->steps[v[k].step].t0_ns))
+			if (!lost_between(spans, n, m->steps[v[k - 1].step].t1_ns,
+					  m->steps[v[k].step].t0_ns))
 				continue;
 			err = split(m, i, k);
 			break;

@@ -119,7 +119,8 @@ bool request_counts(const struct rec_request *r)
 
 bool request_is_cut(const struct rec_request *r)
 {
-	return r->state == REQ_ERROR && r->how_ended == TL_END_SERVER && r->status < 400 && r->n_chunks;
+	return r->state == REQ_ERROR && r->how_ended == TL_END_SERVER && r->status < 400 &&
+	       r->n_chunks;
 }
 
 /* Tokens of an answer that left with its last chunk. Of one that was cut short, the engine may have

@@ -61,7 +61,8 @@ void model__view(const struct model *m, struct model_view *ret);
 
 /* What the engine said of its scheduler at the end of a step; if nothing, all is unknown. */
 extern const struct rec_step_stats no_stats;
-static inline const struct rec_step_stats *step_stats(const struct model_view *v, const struct rec_step *st)
+static inline const struct rec_step_stats *step_stats(const struct model_view *v,
+						      const struct rec_step *st)
 {
 	return st->stats ? &v->stats[st->stats - 1] : &no_stats;
 }

@@ -18,7 +18,8 @@ enum { MIN_AWAY = 8, MAX_LOOKED = 256, KV_FULL_PPM = 800000 };
 
 /* Could this step have had one token more, of a sequence that runs?
  * Prompts may take all of them. */
-static bool has_token_left(const struct model *m, const struct rec_step *st, const struct engine_limits *limits)
+static bool has_token_left(const struct model *m, const struct rec_step *st,
+			   const struct engine_limits *limits)
 {
 	if (st->n_tokens < limits->max_step_tokens)
 		return true;
@@ -45,8 +46,9 @@ static bool lost_in(const struct model *m, uint64_t from_ns, uint64_t until_ns)
 
 /* Was it in none of the steps behind its step `after` until then,
  * although they had tokens for it? */
-static bool is_away(const struct model *m, const struct engine_limits *limits, const struct rec_sequence *q,
-		    uint32_t after, uint32_t before, uint64_t until_ns)
+static bool is_away(const struct model *m, const struct engine_limits *limits,
+		    const struct rec_sequence *q, uint32_t after, uint32_t before,
+		    uint64_t until_ns)
 {
 	bool full = may_be_full(m, &m->steps[after]);
 	uint32_t n = 0;
@@ -91,8 +93,8 @@ static uint64_t waits_until(const struct model *m, const struct rec_sequence *q)
 {
 	const struct rec_request *r = q->req ? &m->requests[q->req - 1] : NULL;
 
-	if (!r || r->n_seqs != 1 || r->state == REQ_COMPLETE || r->finish != TL_FINISH_UNKNOWN || q->cut_by_loss ||
-	    (r->max_tokens >= 0 && q->n_out >= (uint32_t)r->max_tokens))
+	if (!r || r->n_seqs != 1 || r->state == REQ_COMPLETE || r->finish != TL_FINISH_UNKNOWN ||
+	    q->cut_by_loss || (r->max_tokens >= 0 && q->n_out >= (uint32_t)r->max_tokens))
 		return 0;
 	if (r->at_ns[P_DONE] || r->at_ns[P_CLOSE])
 		return r->at_ns[P_DONE] ? r->at_ns[P_DONE] : r->at_ns[P_CLOSE];
@@ -108,13 +110,15 @@ static int infer(struct model *m, const struct engine_limits *limits, struct rec
 		bool last = k + 1 == q->n_visits;
 		uint32_t before = last ? (uint32_t)m->v.n_steps : v[1].step;
 		uint64_t until_ns = last ? waits_until(m, q) : m->steps[v[1].step].t0_ns;
-		struct rec_preemption p = { .at_ns = m->steps[v->step].t1_ns, .resumed_ns = last ? 0 : until_ns,
+		struct rec_preemption p = { .at_ns = m->steps[v->step].t1_ns,
+					    .resumed_ns = last ? 0 : until_ns,
 					    .prov = PROV_INFERRED };
 
 		context = v->again && k && !v[-1].again ? v->n_tokens : context + v->n_tokens;
 		p.lost_tokens = (uint32_t)context;
 		if (v->phase != TL_DECODE || before < v->step + MIN_AWAY ||
-		    !is_away(m, limits, q, v->step, before, until_ns) || is_told(q, m->steps[v->step].t0_ns, until_ns) || lost_in(m, p.at_ns, until_ns))
+		    !is_away(m, limits, q, v->step, before, until_ns) ||
+		    is_told(q, m->steps[v->step].t0_ns, until_ns) || lost_in(m, p.at_ns, until_ns))
 			continue;
 		if (add(q, &p))
 			return -ENOMEM;

@@ -111,7 +111,8 @@ int servers_limits(const struct model_view *v, struct engine_limits **ret)
 
 		l = map__get(of_server, server_of_engine(e));
 		limits[i].max_seqs = e->max_seqs ? e->max_seqs : l->max_seqs;
-		limits[i].max_step_tokens = e->max_step_tokens ? e->max_step_tokens : l->max_step_tokens;
+		limits[i].max_step_tokens = e->max_step_tokens ? e->max_step_tokens
+							       : l->max_step_tokens;
 	}
 	map__free(of_server);
 	if (err)

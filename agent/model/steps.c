@@ -317,7 +317,8 @@ int step_on_step(struct model *m, const struct tl_step *e)
 		struct rec_visit v = {
 			.step = index, .n_tokens = n_tokens, .n_out = mem->n_out,
 			.phase = mem->phase == TL_PREFILL || mem->phase == TL_DECODE ? mem->phase : 0,
-			.guess = !!(mem->flags & TL_MEMBER_GUESS), .again = !!(mem->flags & TL_MEMBER_AGAIN),
+			.guess = !!(mem->flags & TL_MEMBER_GUESS),
+			.again = !!(mem->flags & TL_MEMBER_AGAIN),
 		};
 		uint32_t seq;
 
@@ -338,6 +339,7 @@ int step_on_step(struct model *m, const struct tl_step *e)
 		n_tokens_of_all += n_tokens;
 	}
 	if (st->n_tokens < n_tokens_of_all)	/* it contradicts itself: its members have them */
-		st->n_tokens = n_tokens_of_all < UINT32_MAX ? (uint32_t)n_tokens_of_all : UINT32_MAX;
+		st->n_tokens = n_tokens_of_all < UINT32_MAX ? (uint32_t)n_tokens_of_all
+							    : UINT32_MAX;
 	return 0;
 }

@@ -170,7 +170,8 @@ static int make_room(struct work *w)
 	return w->gaps && w->scratch ? 0 : -ENOMEM;
 }
 
-static size_t gaps_of(struct work *w, const struct rec_request *r, uint64_t *gaps, struct summary *ret)
+static size_t gaps_of(struct work *w, const struct rec_request *r, uint64_t *gaps,
+		      struct summary *ret)
 {
 	size_t n = 0;
 	bool exact;

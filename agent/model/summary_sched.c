@@ -38,8 +38,8 @@ static void level_of(struct held *h, size_t n, struct level *ret)
 enum which { KV, RUNNING, WAITING };
 
 /* at: steps of one engine, n of them, at whose end it said something. */
-static void find_level(const struct model_view *v, const uint32_t *at, size_t n_at, enum which which,
-		       struct held *h, struct level *ret)
+static void find_level(const struct model_view *v, const uint32_t *at, size_t n_at,
+		       enum which which, struct held *h, struct level *ret)
 {
 	size_t n = 0;
 
@@ -91,8 +91,8 @@ static void by_engine(const struct model_view *v, uint32_t *at, size_t *end)
 			at[end[v->steps[i].engine]++] = i;
 }
 
-static void summarise_engine(const struct model_view *v, const uint32_t *at, size_t n, struct held *h,
-			     struct scheduler_summary *ret)
+static void summarise_engine(const struct model_view *v, const uint32_t *at, size_t n,
+			     struct held *h, struct scheduler_summary *ret)
 {
 	for (size_t i = 0; i < n; i++) {
 		const struct rec_step_stats *said = step_stats(v, &v->steps[at[i]]);

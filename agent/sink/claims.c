@@ -14,14 +14,16 @@ enum { CLAIM_TEXT = 400 };	/* bytes of one sentence */
 
 static const char *metric_name(uint16_t metric)
 {
-	static const char *const names[] = { NULL, "ttft", "total", "tpot", "headers", "itl", "queue" };
+	static const char *const names[] = { NULL,	"ttft", "total", "tpot",
+					     "headers", "itl",	"queue" };
 
 	return metric < ARRAY_SIZE(names) && names[metric] ? names[metric] : "other";
 }
 
 static const char *metric_label(uint16_t metric)
 {
-	static const char *const labels[] = { NULL, "TTFT", "total", "TPOT", "headers", "ITL", "queue" };
+	static const char *const labels[] = { NULL,	 "TTFT", "total", "TPOT",
+					      "headers", "ITL",	 "queue" };
 
 	return metric < ARRAY_SIZE(labels) && labels[metric] ? labels[metric] : "time";
 }
@@ -37,7 +39,8 @@ static const char *time_text(char buf[UNITS_LEN], uint64_t ns)
 	return buf;
 }
 
-static void why_text(const struct model_view *v, const struct claim_judged *j, char *buf, size_t size)
+static void why_text(const struct model_view *v, const struct claim_judged *j, char *buf,
+		     size_t size)
 {
 	char held[UNITS_LEN];
 	const struct rec_request *r = &v->requests[j->request];
@@ -62,14 +65,15 @@ static void why_text(const struct model_view *v, const struct claim_judged *j, c
 			 j->stamp == P_FIRST_CHUNK ? "the first chunk" : "the headers");
 		break;
 	case CLAIM_V5:
-		snprintf(buf, size, "the whole time over %u tokens: the TTFT is in it", r->output.prov ?
-			 r->output.n : r->n_tokens_wire);
+		snprintf(buf, size, "the whole time over %u tokens: the TTFT is in it",
+			 r->output.prov ? r->output.n : r->n_tokens_wire);
 		break;
 	case CLAIM_V6:
 		snprintf(buf, size, "the time to the first token, no total");
 		break;
 	case CLAIM_V7:
-		snprintf(buf, size, "per chunk, and a chunk holds %.2f tokens: %.1f tokens/s in %.1f chunks/s",
+		snprintf(buf, size,
+			 "per chunk, and a chunk holds %.2f tokens: %.1f tokens/s in %.1f chunks/s",
 			 j->tokens_per_chunk, j->seen_per_s, j->seen_per_s / j->tokens_per_chunk);
 		break;
 	case CLAIM_V8:
@@ -139,10 +143,11 @@ int claims_each(const struct model_view *v, size_t max, claim_fn fn, void *ctx)
 			shown++;
 		}
 	}
-	snprintf(buf, sizeof(buf), "%zu of %zu claims of other tools hold, %zu do not%s", n - wrong - unknown, n,
-		 wrong, shown < wrong ? " (more are in --json)" : "");
+	snprintf(buf, sizeof(buf), "%zu of %zu claims of other tools hold, %zu do not%s",
+		 n - wrong - unknown, n, wrong, shown < wrong ? " (more are in --json)" : "");
 	if (unknown)
-		snprintf(buf + strlen(buf), sizeof(buf) - strlen(buf), ", %zu could not be checked", unknown);
+		snprintf(buf + strlen(buf), sizeof(buf) - strlen(buf), ", %zu could not be checked",
+			 unknown);
 	fn(ctx, buf);
 	free(j);
 	return 0;
@@ -170,7 +175,8 @@ static void write_claim(struct jsonw *w, const struct model_view *v, const struc
 	json_double(w, "factor", j->factor, known && j->truth_ns);
 	json_str(w, "stamp", j->stamp < N_POINTS ? point_names[j->stamp] : NULL);
 	json_ms(w, "before_host_ms", known ? (int64_t)j->before_host_ns : -1);
-	json_ms(w, "held_ms", j->verdict == CLAIM_V3 || j->verdict == CLAIM_V11 ? (int64_t)j->held_ns : -1);
+	json_ms(w, "held_ms",
+		j->verdict == CLAIM_V3 || j->verdict == CLAIM_V11 ? (int64_t)j->held_ns : -1);
 	json_str(w, "text", claim_text(v, j, buf));
 	jsonw__end_object(w);
 }

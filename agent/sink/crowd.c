@@ -20,7 +20,8 @@ static bool is_same(const struct model_view *v, uint32_t a, uint32_t b)
 }
 
 /* A request with several answers is not named as somebody else in what is said of itself. */
-const char *crowd__name(const struct crowd *c, const struct model_view *v, uint32_t seq, char buf[24])
+const char *crowd__name(const struct crowd *c, const struct model_view *v, uint32_t seq,
+			char buf[24])
 {
 	if (!is_own(c, v, seq))
 		return sequence_name(v, seq, buf);

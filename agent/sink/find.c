@@ -104,8 +104,8 @@ int find_request(const struct model_view *v, const char *what, size_t *ret, char
 	}
 	other = find_other(v, what);
 	if (other)
-		snprintf(why, size, "'%.80s' was %s, no request to an LLM: only its time is known", what,
-			 *other->path ? other->path : "of another kind");
+		snprintf(why, size, "'%.80s' was %s, no request to an LLM: only its time is known",
+			 what, *other->path ? other->path : "of another kind");
 	else if (v->n_requests)
 		snprintf(why, size,
 			 "no request '%.80s'; there are r%u to r%u, see 'tokenlag report'", what,

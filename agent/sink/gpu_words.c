@@ -54,7 +54,8 @@ const char *gpu_why(const struct tl_gpu_health *h, char buf[80])
 		snprintf(buf, 80, "%llu launches and no record", (unsigned long long)h->launches);
 		return buf;
 	case TL_GPU_BAD_STAMPS:
-		snprintf(buf, 80, "%llu records with impossible times", (unsigned long long)h->bad_records);
+		snprintf(buf, 80, "%llu records with impossible times",
+			 (unsigned long long)h->bad_records);
 		return buf;
 	case TL_GPU_BUSY:
 		snprintf(buf, 80, "held by %.31s", h->holder[0] ? h->holder : "another tool");
@@ -156,7 +157,8 @@ static int by_server(const void *pa, const void *pb)
 	return a->at < b->at ? -1 : a->at > b->at;
 }
 
-static void add_all(struct gpu_healths *h, const struct model_view *v, const struct speakers *who, struct asked *asked)
+static void add_all(struct gpu_healths *h, const struct model_view *v, const struct speakers *who,
+		    struct asked *asked)
 {
 	for (uint32_t i = 0; i < v->n_engines; i++)
 		h->sums[i].server = server_of(who->servers, v->engines[i].e.hdr.tgid);
@@ -255,7 +257,8 @@ static const char *share_text(uint64_t ns, bool shared, char *buf, size_t size)
 	if (ns == GPU_UNKNOWN)
 		snprintf(buf, size, "not known");
 	else
-		snprintf(buf, size, "%s (%s)", units_ns(ms, ns), shared ? "its share, by tokens" : "alone in its steps");
+		snprintf(buf, size, "%s (%s)", units_ns(ms, ns),
+			 shared ? "its share, by tokens" : "alone in its steps");
 	return buf;
 }
 

@@ -20,7 +20,8 @@ static void append_steps(struct sentence *to, const struct how *h)
 {
 	char ms[UNITS_LEN];
 
-	append(to, "%" PRIu64 " step%s of %s", h->n_steps, plural(h->n_steps), units_ns(ms, h->steps_ns / h->n_steps));
+	append(to, "%" PRIu64 " step%s of %s", h->n_steps, plural(h->n_steps),
+	       units_ns(ms, h->steps_ns / h->n_steps));
 }
 
 static void append_busy(struct sentence *to, const struct how *h)
@@ -44,8 +45,8 @@ static void append_graph(struct sentence *to, const struct how *h)
 	append_steps(to, h);
 	append(to, " ran kernel by kernel");
 	if (g->launches)
-		append(to, ", %" PRIu64 " launches of %s %.1f us each", g->launches, g->at_most ? "at most" : "about",
-		       (double)g->launch_ns / 1e3);
+		append(to, ", %" PRIu64 " launches of %s %.1f us each", g->launches,
+		       g->at_most ? "at most" : "about", (double)g->launch_ns / 1e3);
 	append_busy(to, h);
 }
 
@@ -69,10 +70,12 @@ static void append_late(struct sentence *to, const struct how *h)
 	append(to, "rank %u came late to collectives in %" PRIu64 " step%s: ", r->rank, r->n_steps,
 	       plural(r->n_steps));
 	append_ranks(to, r->waiting);
-	append(to, " waited %s for it, moving data took %s", units_ns(wait, r->wait_ns), units_ns(move, r->transfer_ns));
+	append(to, " waited %s for it, moving data took %s", units_ns(wait, r->wait_ns),
+	       units_ns(move, r->transfer_ns));
 	if (r->compute_ns && r->compute_usual_ns)
-		append(to, "; computing took %s%s (%s in other steps)", units_ns(compute, r->compute_ns),
-		       r->compute_ns <= most ? ", unchanged" : "", units_ns(usual, r->compute_usual_ns));
+		append(to, "; computing took %s%s (%s in other steps)",
+		       units_ns(compute, r->compute_ns), r->compute_ns <= most ? ", unchanged" : "",
+		       units_ns(usual, r->compute_usual_ns));
 	if (r->waiting_busy_pct >= SPINS_PCT)
 		append(to, "; that GPUs show utilization %.0f %% meanwhile is the wait: kernels of collectives spin",
 		       r->waiting_busy_pct);
@@ -108,7 +111,8 @@ static void append_lost(struct sentence *to, const struct how *h)
 	char ms[UNITS_LEN];
 
 	append_steps(to, h);
-	append(to, " lost %s%s to it", units_ns(ms, h->lost_ns / h->n_steps), h->n_steps == 1 ? "" : " each");
+	append(to, " lost %s%s to it", units_ns(ms, h->lost_ns / h->n_steps),
+	       h->n_steps == 1 ? "" : " each");
 }
 
 static void append_both(struct sentence *to, const struct how *h)

@@ -19,7 +19,8 @@ static const char *level_name(uint16_t level)
 }
 
 /* The worst of the spans that were told, and all of them from the first to the last. */
-static void note_taint(const struct model_view *v, const struct health_note *n, const struct say *to)
+static void note_taint(const struct model_view *v, const struct health_note *n,
+		       const struct say *to)
 {
 	char spans[60] = "", left[48] = "";
 
@@ -40,7 +41,8 @@ static const char *reason(const struct health_note *n, char *buf, size_t size)
 }
 
 /* No record is no idleness. */
-static void note_records(const struct model_view *v, const struct health_note *n, const struct say *to)
+static void note_records(const struct model_view *v, const struct health_note *n,
+			 const struct say *to)
 {
 	double from = ms_since(v, n->t0_ns), until = ms_since(v, n->t1_ns);
 	const char *left = level_name(n->to_level);
@@ -51,13 +53,15 @@ static void note_records(const struct model_view *v, const struct health_note *n
 	switch ((enum health_kind)n->kind) {
 	case HEALTH_GPU_BROKEN:
 		say(to,
-		    "collection broken: pid %u made %" PRIu64 " GPU launches (or more) between %.1f and %.1f ms, and "
+		    "collection broken: pid %u made %" PRIu64
+		    " GPU launches (or more) between %.1f and %.1f ms, and "
 		    "no record came; what the GPU did then is not known%s",
 		    n->tgid, n->n, from, until, why);
 		return;
 	case HEALTH_GPU_BAD_STAMPS:
 		say(to,
-		    "%" PRIu64 " of %" PRIu64 " GPU records of pid %u had impossible time stamps and were "
+		    "%" PRIu64 " of %" PRIu64
+		    " GPU records of pid %u had impossible time stamps and were "
 		    "dropped, from %.1f ms on; those before are kept, since %.1f ms: %s%s",
 		    n->n, n->of, n->tgid, from, until, left, why);
 		return;
@@ -71,14 +75,17 @@ static void note_records(const struct model_view *v, const struct health_note *n
 		note_taint(v, n, to);
 		return;
 	case HEALTH_GPU_NO_PROBES:
-		say(to, "GPU launches of pid %u were not seen%s%s; steps are those of the wire", n->tgid,
+		say(to, "GPU launches of pid %u were not seen%s%s; steps are those of the wire",
+		    n->tgid,
 		    *why ? "" : ": no probe could be set on its libcuda, and record said why", why);
 		return;
 	case HEALTH_GPU_WAITS:
-		say(to, "no GPU records of pid %u between %.1f and %.1f ms%s", n->tgid, from, until, why);
+		say(to, "no GPU records of pid %u between %.1f and %.1f ms%s", n->tgid, from, until,
+		    why);
 		return;
 	case HEALTH_GPU_NO_STATE:
-		say(to, "clocks, neighbours and memory of the GPUs of pid %u were not seen%s", n->tgid, why);
+		say(to, "clocks, neighbours and memory of the GPUs of pid %u were not seen%s",
+		    n->tgid, why);
 		return;
 	case HEALTH_GPU_DROPPED:
 		say(to, "%" PRIu64 " of %" PRIu64 " GPU records of pid %u were lost between %.1f and %.1f ms",
@@ -120,8 +127,8 @@ static void note_stop(const struct health_note *n, const struct say *to)
 	if (all)
 		snprintf(who, sizeof(who), "the server (pid %u) was", n->tgid);
 	else
-		snprintf(who, sizeof(who), "pid %u%s of the server (pid %u) %s", n->stopped, n->several ? " and others" : "", n->tgid,
-			 n->several ? "were" : "was");
+		snprintf(who, sizeof(who), "pid %u%s of the server (pid %u) %s", n->stopped,
+			 n->several ? " and others" : "", n->tgid, n->several ? "were" : "was");
 	say(to, "%s stopped or frozen for %s%s: %s; see who stops it: SIGSTOP, a debugger, a frozen cgroup (docker pause)", who,
 	    units_ns(by, n->t1_ns - n->t0_ns), n->n ? ", and still was when the recording ended" : "",
 	    all ? "it read no requests and answered none meanwhile" : "steps that it has a part in waited meanwhile");

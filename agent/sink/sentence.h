@@ -13,7 +13,8 @@ struct sentence {
 	size_t at, size;	/* so much is in it; of the buffer, not 0 */
 };
 
-static inline void __attribute__((format(printf, 2, 3))) append(struct sentence *s, const char *fmt, ...)
+static inline void __attribute__((format(printf, 2, 3)))
+append(struct sentence *s, const char *fmt, ...)
 {
 	va_list ap;
 	int n;

@@ -290,9 +290,11 @@ static void add_others(struct trace *t, uint32_t after, uint32_t before, uint64_
 static bool ends_parked(const struct trace *t)
 {
 	const struct rec_sequence *q = t->q;
-	const struct rec_preemption *last = q->n_preemptions ? &q->preemptions[q->n_preemptions - 1] : NULL;
+	const struct rec_preemption *last = q->n_preemptions ? &q->preemptions[q->n_preemptions - 1]
+							     : NULL;
 
-	return last && !last->resumed_ns && t->r->state != REQ_COMPLETE && last->at_ns >= t->v->steps[q->visits[q->n_visits - 1].step].t0_ns;
+	return last && !last->resumed_ns && t->r->state != REQ_COMPLETE &&
+	       last->at_ns >= t->v->steps[q->visits[q->n_visits - 1].step].t0_ns;
 }
 
 /* One more step of the sequence that is followed, and what was between it and the one before. */
@@ -559,7 +561,8 @@ void trace__wait(const struct trace *t, enum part part, struct wait *ret)
 	}
 }
 
-size_t trace__slot_holders(const struct trace *t, const struct segment *s, uint32_t *ret, size_t max)
+size_t trace__slot_holders(const struct trace *t, const struct segment *s, uint32_t *ret,
+			   size_t max)
 {
 	const struct rec_sequence *own = &t->v->seqs[s->seq];
 	size_t n = 0;

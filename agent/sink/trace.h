@@ -85,7 +85,8 @@ struct wait {
 void trace__wait(const struct trace *t, enum part part, struct wait *ret);
 
 /* The sequences that had its slot during this segment, the last one first. Returns how many. */
-size_t trace__slot_holders(const struct trace *t, const struct segment *s, uint32_t *ret, size_t max);
+size_t trace__slot_holders(const struct trace *t, const struct segment *s, uint32_t *ret,
+			   size_t max);
 
 /* The largest part, those of which `skip` has the bit left out. Returns an enum part. */
 int largest_part(const uint64_t ns[N_PARTS], uint32_t skip);

@@ -27,7 +27,8 @@ const char *wall_text(const struct model_view *v, uint64_t ns, char buf[WALL_LEN
 	strftime(zone, sizeof(zone), "%z", &here);
 	strftime(utc, sizeof(utc), here.tm_mday == there.tm_mday ? "%H:%M:%S" : "%m-%d %H:%M:%S",
 		 &there);
-	snprintf(buf, WALL_LEN, "%s.%03u %s", date, (unsigned int)(at % 1000000000 / 1000000), zone);
+	snprintf(buf, WALL_LEN, "%s.%03u %s", date, (unsigned int)(at % 1000000000 / 1000000),
+		 zone);
 	if (here.tm_gmtoff)
 		snprintf(buf + strlen(buf), WALL_LEN - strlen(buf), " (%s UTC)", utc);
 	return buf;

@@ -165,7 +165,8 @@ const char *who__text(const struct trace *t, enum part part, char *buf, size_t s
 /* ---- in a table ---- */
 
 /* "r4's prefill"; of its own other answers the shortest that can be said. Returns buf. */
-static const char *prefill_of(const struct crowd *c, const struct model_view *v, uint32_t seq, char buf[40])
+static const char *prefill_of(const struct crowd *c, const struct model_view *v, uint32_t seq,
+			      char buf[40])
 {
 	char name[24];
 
@@ -188,8 +189,8 @@ const char *who__brief(const struct trace *t, enum part part, char *buf, size_t 
 	if (n > 1)
 		snprintf(more, sizeof(more), " +%zu", n - 1);
 	if (n) {
-		snprintf(buf, size, "slot held by %s%s: %s", sequence_name(t->v, found[n - 1], name),
-			 more, ms);
+		snprintf(buf, size, "slot held by %s%s: %s",
+			 sequence_name(t->v, found[n - 1], name), more, ms);
 		return buf;
 	}
 	if (part == PART_PREFILL && is_crowded(t))
@@ -200,7 +201,8 @@ const char *who__brief(const struct trace *t, enum part part, char *buf, size_t 
 		if (2 * w.prefill_ns > t->sum_ns[part])
 			who = chief(&w.prefill);
 	}
-	if (who != UINT32_MAX && crowd->n + crowd->n_more > 1 && !(crowd->own && t->v->seqs[who].req == crowd->own))
+	if (who != UINT32_MAX && crowd->n + crowd->n_more > 1 &&
+	    !(crowd->own && t->v->seqs[who].req == crowd->own))
 		snprintf(buf, size, "%s %s, %zu more: %s", part == PART_PREFILL ? "with" : "behind",
 			 crowd__name(crowd, t->v, who, name), crowd->n - 1 + crowd->n_more, ms);
 	else if (who != UINT32_MAX)
@@ -209,8 +211,8 @@ const char *who__brief(const struct trace *t, enum part part, char *buf, size_t 
 	else if (part == PART_PREFILL)
 		snprintf(buf, size, "prefill%s: %s", of_tokens(t, "tok", tokens), ms);
 	else
-		snprintf(buf, size, "%s: %s", brief_names[part] ? brief_names[part] : part_names[part],
-			 ms);
+		snprintf(buf, size, "%s: %s",
+			 brief_names[part] ? brief_names[part] : part_names[part], ms);
 	return buf;
 }
 
@@ -223,9 +225,11 @@ const char *who__stretched(const struct trace *t, uint64_t excess_ns, char *buf,
 		snprintf(buf, size, "+%s: prefill of %s", ms,
 			 crowd__prefill_text(&t->shared, t->v, names, sizeof(names)));
 	else if (t->shared.n <= 1)
-		snprintf(buf, size, "+%s: %s", ms, prefill_of(&t->shared, t->v, chief(&t->shared), name));
+		snprintf(buf, size, "+%s: %s", ms,
+			 prefill_of(&t->shared, t->v, chief(&t->shared), name));
 	else
-		snprintf(buf, size, "+%s: %s prefill, %zu more", ms, crowd__name(&t->shared, t->v, chief(&t->shared), name),
+		snprintf(buf, size, "+%s: %s prefill, %zu more", ms,
+			 crowd__name(&t->shared, t->v, chief(&t->shared), name),
 			 t->shared.n - 1 + t->shared.n_more);
 	return buf;
 }
