@@ -2,6 +2,7 @@
 /* Requests of vLLM's that came before the capture and have shown nothing yet: do
  * they wait, does one run? */
 #include "engine/vllm_sched_priv.h"
+#include "base/num.h"
 
 /*
  * Of what came before us, the engine counts how many wait and run, and names those that give
@@ -49,11 +50,6 @@ static bool gives_first_output(const struct vseq *q, const struct vsched_row *ro
 static bool is_first_come(const struct vsched *s)
 {
 	return !s->by_priority && !s->few_loras;
-}
-
-static uint64_t less(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
 }
 
 /* It was in the middle of its prompt already. Planned ahead, a step is scheduled before the

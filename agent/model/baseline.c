@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Learns per engine what decode costs by batch size and context, and what prefill adds. */
 #include "model/baseline.h"
+#include "base/num.h"
 #include "base/pct.h"
 #include "base/util.h"
 
@@ -208,11 +209,6 @@ static double learn_slope(struct samples *s)
 	return best;
 }
 
-static uint64_t less(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
-
 /* Median of what is in scratch, and the median distance from it. */
 static uint64_t middle(uint64_t *scratch, size_t n, uint64_t *ret_spread)
 {
@@ -409,11 +405,6 @@ int baseline__new(const struct step_index *ix, const struct baseline_evidence *e
 	return 0;
 }
 
-static uint64_t at_least(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
 void baseline__step(const struct baseline *b, uint32_t step, struct expected *ret)
 {
 	const struct step_facts *f = &b->ix->facts[step];
@@ -428,9 +419,9 @@ void baseline__step(const struct baseline *b, uint32_t step, struct expected *re
 	ret->decode_ns = c.base_ns + (uint64_t)(l->slope * f->context);
 	ret->step_ns = ret->decode_ns + prefill_ns(l, f->prefill, &ret->n_prefill);
 	/* 4.5 median distances are 3 standard deviations of a normal error */
-	ret->err_ns = at_least(at_least(ret->step_ns / 10, 200000), c.spread_ns * 9 / 2);
+	ret->err_ns = most(most(ret->step_ns / 10, 200000), c.spread_ns * 9 / 2);
 	ret->hole_ns = c.hole_ns;
-	ret->hole_err_ns = at_least(at_least(c.hole_ns / 2, 500000), c.hole_spread_ns * 9 / 2);
+	ret->hole_err_ns = most(most(c.hole_ns / 2, 500000), c.hole_spread_ns * 9 / 2);
 }
 
 uint32_t baseline__n_learnt(const struct baseline *b)

@@ -3,6 +3,7 @@
 #ifndef TL_BLAME_PRIV_H
 #define TL_BLAME_PRIV_H
 
+#include "base/num.h"
 #include "model/baseline.h"
 #include "model/blame.h"
 #include "model/clues.h"
@@ -91,19 +92,6 @@ struct blame {
 
 /* Room for n elements of `size` in *p. 0 or -ENOMEM. */
 int blame_room(void *p, size_t *cap, size_t n, size_t size);
-
-static inline uint64_t less(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
-static inline uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-static inline uint64_t most(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
 
 /* blame_parts.c */
 void gap_begin(struct gap *g, uint32_t request, uint32_t seq, enum gap_side side, uint32_t token,

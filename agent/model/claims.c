@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Claims of other tools against what was seen. */
 #include "model/claims.h"
+#include "base/num.h"
 #include "model/evidence.h"
 #include "model/summary.h"
 
@@ -26,11 +27,6 @@ const char *claim_verdict_name(uint8_t verdict)
 static uint64_t apart(uint64_t a, uint64_t b)
 {
 	return a > b ? a - b : b - a;
-}
-
-static uint64_t most(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
 }
 
 /* Logs have ms, and nginx's clock is coarse by up to 4 of them. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How fast devices were and who else used them, as somebody looked at them: over any
  * span of time, for any step. */
+#include "base/num.h"
 #include "base/pct.h"
 #include "model/clues_gpu.h"
 
@@ -8,16 +9,6 @@
 #include <string.h>
 
 enum { MAX_DEVICES = 1024, SLOW = 33 /* by one in so many: 3 % */ };
-
-static uint64_t less(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
 
 /* One that is there and does nothing keeps nobody waiting. */
 static bool has_neighbour(const struct tl_gpu_state *s)

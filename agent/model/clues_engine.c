@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads: which spans of an engine's or a front end's kept others waiting, and because of whom. */
 #include "model/clues_priv.h"
+#include "base/num.h"
 
 #include <errno.h>
 #include <string.h>
@@ -11,16 +12,6 @@ enum {
 	MAX_BACK = 32,		/* codes to look back over for one that covers a moment */
 	MAX_PIECES_ASKED = 4096,	/* of one span, one by one */
 };
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-static uint64_t most(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
 
 /* ---- spans ---- */
 

@@ -1,22 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Devices: what they did for one step, against what they do for others like it. */
 #include "model/clues_gpu.h"
+#include "base/num.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { MAX_OF_RANK = 256 };	/* threads that are looked at */
-
-static uint64_t less(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
 
 /* ---- what is known of one step ---- */
 

@@ -1,21 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CUDA graphs: what a step lost because none fitted it, and what that can cost at most. */
 #include "model/clues_gpu.h"
+#include "base/num.h"
 #include "model/gpu.h"
 
 enum { MIN_LIKE = 4,	/* steps, to say what others like it take ... */
        MAX_FACTOR = 2,	/* ... and of more than that no graph is the reason */
        ODD_PART = 12 };
-
-static uint64_t less(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
 
 static const struct gpu_usual *usual_of(const struct clues *c, uint32_t step)
 {

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CPU quotas: which waits for a CPU were no queue, but a thread that was not allowed to run. */
 #include "model/clues_priv.h"
+#include "base/num.h"
 
 #include <string.h>
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
 
 void quotas_of(const struct clues *c, const struct tl_thread *t, struct thread_quotas *ret)
 {

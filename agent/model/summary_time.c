@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Busy time and batch size: unions of intervals, and sizes weighted by how long they lasted. */
+#include "base/num.h"
 #include "base/util.h"
 #include "model/gpu.h"
 #include "model/summary_priv.h"
@@ -73,16 +74,6 @@ static int intervals_of_requests(const struct model_view *v, struct intervals *r
 	return 0;
 }
 
-static uint64_t min_u64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-static uint64_t max_u64(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
 struct bin_sums {
 	double step_ns, busy_ns, members, tokens;
 	double kv_ns, kv_pct, queues_ns, running, waiting; /* of steps of which the
@@ -112,8 +103,8 @@ static void add_to_bins(const struct model_view *v, const struct rec_step *s, ui
 	ret->bins[bin].n_steps++;
 	for (; bin < ret->n_bins; bin++) {
 		uint64_t t0 = v->t0_ns + bin * width, t1 = t0 + width;
-		uint64_t from = max_u64(t0, s->t0_ns), to = min_u64(t1, s->t1_ns);
-		uint64_t fresh = max_u64(from, fresh_ns);
+		uint64_t from = most(t0, s->t0_ns), to = least(t1, s->t1_ns);
+		uint64_t fresh = most(from, fresh_ns);
 
 		if (from >= to)
 			break;
@@ -165,23 +156,23 @@ static void add_up(const struct model_view *v, const struct intervals *in, uint6
 	double members = 0;
 
 	if (ret->busy_from_steps && width) {
-		width = max_u64(width, MIN_BIN_NS);
+		width = most(width, MIN_BIN_NS);
 		ret->n_bins = (size_t)((v->t1_ns - v->t0_ns) / width) + 1;
 		for (size_t i = 0; i < ret->n_bins; i++)
 			ret->bins[i].t0_ns = v->t0_ns + i * width;
 	}
 	for (size_t i = 0; i < in->n; i++) {
 		const struct rec_step *s = &in->v[i];
-		uint64_t fresh = max_u64(s->t0_ns, covered_to[s->engine]);
+		uint64_t fresh = most(s->t0_ns, covered_to[s->engine]);
 		uint64_t ns = s->t1_ns > s->t0_ns ? s->t1_ns - s->t0_ns : 0;
 
 		ret->busy_ns += s->t1_ns > fresh ? s->t1_ns - fresh : 0;
-		covered_to[s->engine] = max_u64(covered_to[s->engine], s->t1_ns);
+		covered_to[s->engine] = most(covered_to[s->engine], s->t1_ns);
 		if (ret->n_bins)
 			add_to_bins(v, s, fresh, width, sums, ret);
 		total += ns;
 		members += (double)ns * s->n_members;
-		ns_at_size[min_u64(s->n_members, TL_MAX_MEMBERS)] += ns;
+		ns_at_size[least(s->n_members, TL_MAX_MEMBERS)] += ns;
 		if (s->n_members > ret->batch.max)
 			ret->batch.max = s->n_members;
 	}

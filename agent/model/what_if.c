@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What TPOT and TTFT would be without a mechanism. */
+#include "base/num.h"
 #include "base/pct.h"
 #include "model/blame_sum_priv.h"
 
@@ -25,11 +26,6 @@ static uint64_t span_without(uint64_t span_ns, int64_t took_ns)
 	if (took_ns < 0)
 		return span_ns - (uint64_t)took_ns;
 	return (uint64_t)took_ns < span_ns ? span_ns - (uint64_t)took_ns : 0;
-}
-
-static uint64_t less(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
 }
 
 /* `scratch`: what that mechanism took, and room for the values; three numbers per request. */
