@@ -22,6 +22,8 @@ enum { MIN_STEPS = 8,		/* of an engine, to learn at all */
        MIN_FOR_SLOPE = 64,
        MAX_SAMPLES = 1 << 19,	/* of an engine; of more, every k-th */
        N_EIGHTHS = 8, N_SIZES = 32 /* prefill, by powers of two */ };
+/* What differs by less is never odd: of a step, and of a pause between two. */
+enum { MIN_ERR_NS = 200000, MIN_HOLE_ERR_NS = 500000 };
 
 struct cell {			/* one batch size */
 	uint32_t n_decode, n;
@@ -405,6 +407,12 @@ int baseline__new(const struct step_index *ix, const struct baseline_evidence *e
 	return 0;
 }
 
+/* Of a normal error: 4.5 times the median distance from the median. */
+static uint64_t three_deviations(uint64_t median_distance_ns)
+{
+	return median_distance_ns * 9 / 2;
+}
+
 void baseline__step(const struct baseline *b, uint32_t step, struct expected *ret)
 {
 	const struct step_facts *f = &b->ix->facts[step];
@@ -418,10 +426,10 @@ void baseline__step(const struct baseline *b, uint32_t step, struct expected *re
 	ret->n_learnt = c.n;
 	ret->decode_ns = c.base_ns + (uint64_t)(l->slope * f->context);
 	ret->step_ns = ret->decode_ns + prefill_ns(l, f->prefill, &ret->n_prefill);
-	/* 4.5 median distances are 3 standard deviations of a normal error */
-	ret->err_ns = most(most(ret->step_ns / 10, 200000), c.spread_ns * 9 / 2);
+	ret->err_ns = most(most(ret->step_ns / 10, MIN_ERR_NS), three_deviations(c.spread_ns));
 	ret->hole_ns = c.hole_ns;
-	ret->hole_err_ns = most(most(c.hole_ns / 2, 500000), c.hole_spread_ns * 9 / 2);
+	ret->hole_err_ns = most(most(c.hole_ns / 2, MIN_HOLE_ERR_NS),
+				three_deviations(c.hole_spread_ns));
 }
 
 uint32_t baseline__n_learnt(const struct baseline *b)
