@@ -73,11 +73,33 @@ static int order(struct step_index *ix)
 	return err;
 }
 
+struct seq_so_far {
+	uint32_t context;	/* tokens that it has computed */
+	bool again;		/* its last step computed what it had lost */
+};
+
+static void count_member(const struct rec_member *m, struct seq_so_far *seq, struct step_facts *f,
+			 uint64_t *context)
+{
+	bool again = m->phase != TL_DECODE && m->again;
+
+	if (m->phase == TL_DECODE) {
+		f->n_decode++;
+		*context += seq->context;
+	} else {
+		f->prefill += member_weight(m->n_tokens);
+		if (again && !seq->again)
+			seq->context = 0;
+	}
+	seq->again = again;
+	seq->context += m->n_tokens;
+}
+
 /* What each sequence has computed so far is its context; a place that is lost takes it along. */
 static int count(struct step_index *ix)
 {
 	const struct model_view *v = ix->v;
-	struct { uint32_t context; bool again; } *seqs = calloc(v->n_seqs + 1, sizeof(*seqs));
+	struct seq_so_far *seqs = calloc(v->n_seqs + 1, sizeof(*seqs));
 
 	if (!seqs)
 		return -ENOMEM;
@@ -91,16 +113,7 @@ static int count(struct step_index *ix)
 		for (uint32_t k = 0; k < st->n_members; k++) {
 			const struct rec_member *m = &v->members[st->first_member + k];
 
-			if (m->phase == TL_DECODE) {
-				f->n_decode++;
-				context += seqs[m->seq].context;
-			} else {
-				f->prefill += member_weight(m->n_tokens);
-				if (m->again && !seqs[m->seq].again)
-					seqs[m->seq].context = 0;
-			}
-			seqs[m->seq].again = m->phase != TL_DECODE && m->again;
-			seqs[m->seq].context += m->n_tokens;
+			count_member(m, &seqs[m->seq], f, &context);
 		}
 		f->context = context < UINT32_MAX ? (uint32_t)context : UINT32_MAX;
 	}

@@ -200,30 +200,38 @@ int vllm_msg_outputs(const void *data, size_t len, struct vllm_outputs *ret)
 
 /* ---- rows ---- */
 
+/* The keys and values of one event's map. Its type stays 0 if none is said. */
+static struct vllm_event read_event(struct mpin *m, uint32_t n)
+{
+	struct vllm_event ev = { 0 };
+	struct mpin_bytes key;
+	double seconds;
+	int64_t v;
+
+	while (mpin_key(m, &n, &key)) {
+		if (MPIN_IS(key, "type")) {
+			if (mpin_int(m, &v) && v > 0 && v <= INT32_MAX)
+				ev.type = v;
+		} else if (MPIN_IS(key, "timestamp")) {
+			if (mpin_float(m, &seconds))
+				ev.ts_ns = vllm_ns(seconds);
+		} else {
+			mpin_skip(m, 1);
+		}
+	}
+	return ev;
+}
+
 bool vllm_msg_next_event(struct vllm_events *events, struct vllm_event *ret)
 {
 	struct mpin *m = &events->at;
-	struct mpin_bytes key;
-	double seconds;
+	struct vllm_event ev;
 	uint32_t n;
-	int64_t v;
 
 	while (mpin_more(m, &events->left)) {
-		struct vllm_event ev = { 0 };
-
 		if (!mpin_map(m, &n))
 			continue;
-		while (mpin_key(m, &n, &key)) {
-			if (MPIN_IS(key, "type")) {
-				if (mpin_int(m, &v) && v > 0 && v <= INT32_MAX)
-					ev.type = v;
-			} else if (MPIN_IS(key, "timestamp")) {
-				if (mpin_float(m, &seconds))
-					ev.ts_ns = vllm_ns(seconds);
-			} else {
-				mpin_skip(m, 1);
-			}
-		}
+		ev = read_event(m, n);
 		if (!ev.type)
 			continue;
 		*ret = ev;

@@ -329,28 +329,37 @@ static int find_names(const struct elfsyms *e, const Elf64_Shdr *strs, const cha
 	return 0;
 }
 
+/* Is it one of those whose names stand at at[]? Returns how many of these are found by it. */
+static int match_symbol(const Elf64_Sym *s, const uint64_t *at, size_t n, Elf64_Sym *ret)
+{
+	int found = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (!at[i] || s->st_name != at[i] || s->st_shndx == SHN_UNDEF)
+			continue;
+		found += !ret[i].st_name;
+		ret[i] = *s;
+	}
+	return found;
+}
+
 static int match_symbols(const struct elfsyms *e, const Elf64_Shdr *syms, const uint64_t *at,
 			 size_t n, void *buf, Elf64_Sym *ret)
 {
 	const Elf64_Sym *s = buf;
+	const uint64_t chunk = CHUNK_BYTES / sizeof(*s) * sizeof(*s);	/* whole symbols */
 	int found = 0, err;
 
-	for (uint64_t off = 0; off < syms->sh_size; off += CHUNK_BYTES / sizeof(*s) * sizeof(*s)) {
+	for (uint64_t off = 0; off < syms->sh_size; off += chunk) {
 		uint64_t len = syms->sh_size - off;
 
-		if (len > CHUNK_BYTES / sizeof(*s) * sizeof(*s))
-			len = CHUNK_BYTES / sizeof(*s) * sizeof(*s);
+		if (len > chunk)
+			len = chunk;
 		err = read_at(e->fd, buf, len, syms->sh_offset + off);
 		if (err)
 			return err;
-		for (size_t k = 0; k < len / sizeof(*s); k++) {
-			for (size_t i = 0; i < n; i++) {
-				if (!at[i] || s[k].st_name != at[i] || s[k].st_shndx == SHN_UNDEF)
-					continue;
-				found += !ret[i].st_name;
-				ret[i] = s[k];
-			}
-		}
+		for (size_t k = 0; k < len / sizeof(*s); k++)
+			found += match_symbol(&s[k], at, n, ret);
 	}
 	return found;
 }

@@ -89,6 +89,29 @@ static int test(uint16_t op, uint32_t a, uint32_t b, bool *ret)
 	return -EINVAL;
 }
 
+/* Between the machine's registers `a` and `x` and its memory. */
+static int load_or_store(const struct sock_filter *f, uint32_t cells[CELLS], uint32_t *a,
+			 uint32_t *x)
+{
+	if (f->k >= CELLS)
+		return -EINVAL;
+	switch (f->code) {
+	case BPF_LD | BPF_MEM:
+		*a = cells[f->k];
+		break;
+	case BPF_LDX | BPF_MEM:
+		*x = cells[f->k];
+		break;
+	case BPF_ST:
+		cells[f->k] = *a;
+		break;
+	case BPF_STX:
+		cells[f->k] = *x;
+		break;
+	}
+	return 0;
+}
+
 /* Runs a filter: 0 and what it says (SECCOMP_RET_*), or -EINVAL: it is none, or asks what we do not
  * know. Jumps go forward only, so it ends. */
 static int run_filter(const struct sock_filter *filter, size_t n, const struct seccomp_call *call,
@@ -137,14 +160,7 @@ static int run_filter(const struct sock_filter *filter, size_t n, const struct s
 		case BPF_LDX | BPF_MEM:
 		case BPF_ST:
 		case BPF_STX:
-			if (f->k >= CELLS)
-				return -EINVAL;
-			if (BPF_CLASS(f->code) == BPF_LD)
-				a = cells[f->k];
-			else if (BPF_CLASS(f->code) == BPF_LDX)
-				x = cells[f->k];
-			else
-				cells[f->k] = BPF_CLASS(f->code) == BPF_ST ? a : x;
+			err = load_or_store(f, cells, &a, &x);
 			break;
 		default:
 			if (BPF_CLASS(f->code) == BPF_ALU) {
