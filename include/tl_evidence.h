@@ -107,8 +107,8 @@ enum tl_held_why {		/* append only */
 	TL_HELD_CORK = 2,	/* TCP_CORK or MSG_MORE */
 	TL_HELD_WINDOW = 3,	/* the peer has no room: it does not read */
 	TL_HELD_CONGESTION = 4,
-	TL_HELD_RETRANSMIT = 5,	/* sent, lost, sent again: one event for each
-				 * time, from the time before (or the write) on */
+	TL_HELD_RETRANSMIT = 5,	/* lost and sent again: an event per time,
+				 * since it was last sent (or written) */
 	TL_HELD_OTHER = 6,
 };
 /*
@@ -146,9 +146,9 @@ struct tl_send_blocked {	/* the peer took less than was written: a slow reader *
 };
 
 enum tl_delivered_by { TL_BY_ACK = 1, TL_BY_PROXY = 2, TL_BY_CLIENT = 3 };	/* who says so */
-/* PROXY: one event for each write to its client that ends a chunk, when it left. TL_F_GUESS: the
- * request is told by connection, length and order, not by the answer's id. Of one that compresses
- * with anything but gzip only that it handed on all. */
+/* PROXY: one event for each write to its client that ends a chunk, when it left. Where it compresses
+ * with anything but gzip, one event only: it handed on everything. TL_F_GUESS: the request is told
+ * by connection, length and order, not by the answer's id. */
 struct tl_delivered {		/* an answer reached a place behind the engine's socket */
 	struct tl_hdr hdr;	/* ts_ns: when. PROXY: tgid */
 	__u32 req;
@@ -181,8 +181,8 @@ struct tl_gpu_step {		/* what a device did for one engine step; TL_GPU_OPEN: it 
 };
 
 enum tl_gpu_why { TL_GPU_POWER = 1, TL_GPU_THERMAL = 2, TL_GPU_NEIGHBOUR = 4 };	/* bits */
-/* TL_GPU_SIMULATED as in tl_gpu_health. TL_F_GUESS: which device that is was told by what the
- * process was started with. */
+/* TL_GPU_SIMULATED as in tl_gpu_health. TL_F_GUESS: which device that is follows from the environment
+ * that the process was started with. */
 struct tl_gpu_state {		/* how fast a device could be, and who else used it */
 	struct tl_hdr hdr;	/* tgid: a process that is on it, 0: all
 				 * number it so; ts_ns: end of the span */

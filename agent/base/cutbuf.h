@@ -13,8 +13,8 @@ struct cutbuf {
 	uint32_t head, cap;	/* bytes of the start that are held, and room for them */
 	uint64_t after;		/* bytes that came after these; the
 				 * last ones are held in the ring */
-	uint64_t gap_at;	/* `after` behind the last hole: the
-				 * tail begins there at the earliest */
+	uint64_t gap_at;	/* `after` as of the last hole: the tail
+				 * never begins before it */
 };
 
 /* Allocates nothing. */

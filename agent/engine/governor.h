@@ -9,12 +9,12 @@
 #include <stdint.h>
 
 /*
- * On the level of kernels there are windows with pauses between them, as long as the budget
- * wants it; graphs are recorded all the time. What a window costs is the larger of what the
- * library says of its own time and what clients see of it: gaps between tokens in windows
- * against those outside, as far as they differ by more than noise. Where the longest pause does
- * not make up for a window, or a level does harm, the next lower level is taken, and tried to be
- * left again in a minute, two, four ...
+ * At the level of kernels there are windows with pauses between them, each pause as long as the
+ * budget wants it; graphs are recorded all the time. The cost of a window is the larger of two: the
+ * library's own time, as it says, and what clients see, which is gaps between tokens in windows
+ * against those outside, as far as they differ by more than noise. Where the longest pause does not
+ * make up for a window, or a level does harm, the next lower level is taken; the higher one is tried
+ * again after a minute, then two, four ...
  */
 enum { GOVERNOR_MAX_PARTS = 16, GOVERNOR_MAX_GAPS = 256 };
 

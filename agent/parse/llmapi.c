@@ -77,8 +77,7 @@ void llm_counts_init(struct llm_counts *c)
 	memset(c, 0xff, sizeof(*c));
 }
 
-/* A count: null and nonsense are "not given". */
-/* A number that no prompt or answer can have is no count: as if it had not been said. Sums of
+/* A count. Null, nonsense and a number that no prompt or answer can have are "not given": sums of
  * counts then fit 64 bits. */
 static void count(struct json *j, int64_t *ret)
 {
