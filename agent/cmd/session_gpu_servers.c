@@ -149,6 +149,9 @@ static int govern(struct session_gpu *s, uint32_t server, struct gpu_server *sv,
 	if (o.tainted && !o.changed)
 		log_warn("pid %u: GPU: observing it cost %.1f %% of the server's speed for %.1f s: what was measured then is tainted",
 			 server, o.cost_ppm / 1e4, (o.until_ns - o.since_ns) / 1e9);
+	if (o.trial)
+		log_info("pid %u: GPU: tokens come slower than before graphs were recorded: without that for a while, to see whether it is why",
+			 server);
 	if (sv->gov.n_windows != n_windows)
 		log_info("pid %u: GPU: window %llu opens", server,
 			 (unsigned long long)sv->gov.n_windows);

@@ -36,6 +36,8 @@ static const uint64_t part_length_ns = 500 * NS_PER_MS, part_kept_ns = 120 * NS_
 static const uint64_t min_pause_ns = 1000 * NS_PER_MS, max_pause_ns = 60 * NS_PER_S;
 /* Watched before graphs are recorded, which have no pauses to compare with. */
 static const uint64_t baseline_ns = 2000 * NS_PER_MS;
+static const uint64_t trial_pause_ns = 3000 * NS_PER_MS, trial_ns = 4000 * NS_PER_MS;
+static const uint64_t first_trial_wait_ns = 15 * NS_PER_S, max_trial_wait_ns = 240 * NS_PER_S;
 static const uint64_t opening_limit_ns = 70 * NS_PER_S; /* the library's own limit is 60 s */
 static const uint64_t first_wait_ns = 60 * NS_PER_S, max_wait_ns = 960 * NS_PER_S;
 static const uint64_t min_fall_bytes = 256ull << 20;
@@ -50,6 +52,7 @@ void governor__init(struct governor *g, const struct governor_opts *opts, uint64
 				.phase = REST,
 				.phase_ns = now_ns,
 				.wait_ns = first_wait_ns,
+				.trial = { .wait_ns = first_trial_wait_ns },
 				.part_ns = now_ns,
 				.second = { .begin_ns = now_ns } };
 	if (!g->opts.budget_ppm)
@@ -149,14 +152,19 @@ int64_t governor__drift_ppm(const struct governor *g, uint64_t now_ns)
 	}
 }
 
+static uint32_t own_ppm(uint64_t own_ns, uint64_t span_ns)
+{
+	uint64_t own = span_ns ? own_ns * PPM / span_ns : 0;
+
+	return own > PPM ? PPM : own;
+}
+
 static uint32_t cost_ppm(const struct governor *g, uint64_t own_ns, uint64_t span_ns,
 			 uint64_t now_ns)
 {
-	uint64_t own = span_ns ? own_ns * PPM / span_ns : 0;
-	int64_t drift = governor__drift_ppm(g, now_ns);
+	int64_t drift = governor__drift_ppm(g, now_ns), own = own_ppm(own_ns, span_ns);
 
-	own = own > PPM ? PPM : own;
-	return drift > (int64_t)own ? drift : (int64_t)own;
+	return drift > own ? drift : own;
 }
 
 /* ---- levels ---- */
@@ -205,6 +213,8 @@ __attribute__((format(printf, 6, 7))) static void change(
 	g->n_over = g->n_lossy = 0;
 	g->inside.n = 0; /* that was another level */
 	g->last_ns = 0;
+	g->trial.wanted = false;
+	g->trial.until_ns = 0;
 	g->pause_ns = to == TL_GPU_GRAPH && !is_free(g) ? baseline_ns : min_pause_ns;
 	end_part(g, l->now_ns, false);
 	enter_phase(g, g->phase == REST ? REST : CLOSING, l->now_ns);
@@ -315,7 +325,9 @@ static void end_window(struct governor *g, const struct governor_look *l,
 	end_part(g, l->now_ns, false);
 	g->inside_ns += length;
 	g->last_ns = length;
-	g->cost_ppm = cost_ppm(g, g->window.own_ns, length, l->now_ns);
+	g->cost_ppm = g->level == TL_GPU_GRAPH ? own_ppm(g->window.own_ns, length) :
+						 cost_ppm(g, g->window.own_ns, length, l->now_ns);
+	g->trial.until_ns = 0;
 	enter_phase(g, REST, l->now_ns);
 	set_pause(g, length, l->now_ns);
 	if (ret->changed)
@@ -346,12 +358,52 @@ static bool check_window(struct governor *g, const struct governor_look *l,
 	return false;
 }
 
+/* Gaps are longer than before. So they are if there is more load, or a slower clock: it is found out. */
+static void begin_trial(struct governor *g, const struct governor_look *l, struct governor_order *ret)
+{
+	ret->what = GOVERNOR_CLOSE;
+	ret->trial = true;
+	g->inside_ns += l->now_ns - g->window.begin_ns;
+	end_part(g, l->now_ns, false);
+	g->inside.n = g->outside.n = 0;
+	g->n_over = 0;
+	g->pause_ns = trial_pause_ns;
+	g->trial.wanted = true;
+	enter_phase(g, CLOSING, l->now_ns);
+}
+
+/* Graphs, by what clients see. true: the level has changed. */
+static bool check_drift(struct governor *g, const struct governor_look *l, struct governor_order *ret)
+{
+	int64_t drift;
+
+	if (g->level != TL_GPU_GRAPH || g->phase != OPEN)
+		return false;
+	drift = governor__drift_ppm(g, l->now_ns);
+	if (!g->trial.until_ns) {
+		if (drift > 0 && is_dear(g, drift) && l->now_ns >= g->trial.next_ns)
+			begin_trial(g, l, ret);
+		return false;
+	}
+	if (l->now_ns < g->trial.until_ns)
+		return false;
+	g->trial.until_ns = 0;
+	g->trial.next_ns = l->now_ns + g->trial.wait_ns;
+	if (g->trial.wait_ns < max_trial_wait_ns)
+		g->trial.wait_ns *= 2;
+	if (drift <= 0 || !is_dear(g, drift))
+		return false;
+	if (!is_free(g))
+		return too_dear(g, l, ret, drift, g->window.begin_ns, l->now_ns);
+	taint(ret, drift, g->window.begin_ns, l->now_ns);
+	return false;
+}
+
 /* What lasts is judged by the second. */
 static bool check_second(struct governor *g, const struct governor_look *l,
 			 struct governor_order *ret)
 {
 	uint64_t span = l->now_ns - g->second.begin_ns, own;
-	uint32_t ppm;
 
 	if (span < NS_PER_S)
 		return false;
@@ -360,17 +412,16 @@ static bool check_second(struct governor *g, const struct governor_look *l,
 	g->second.own_ns = g->second.probes_ns = 0;
 	if (g->level == TL_GPU_OFF || g->level == TL_GPU_KERNELS)
 		return false;
-	ppm = g->level == TL_GPU_GRAPH ? cost_ppm(g, own, span, l->now_ns) : own * PPM / span;
-	g->cost_ppm = ppm;
-	if (!is_dear(g, ppm))
+	g->cost_ppm = own * PPM / span;
+	if (!is_dear(g, g->cost_ppm))
 		g->n_over = 0;
 	else if (!g->n_over++)
 		g->over_ns = l->now_ns - span;
-	if (g->n_over < MAX_OVER && ppm / MUCH_OVER <= g->opts.budget_ppm)
-		return false;
-	if (!is_free(g) && ppm > g->opts.budget_ppm)
-		return too_dear(g, l, ret, ppm, g->over_ns, l->now_ns);
-	taint(ret, ppm, g->over_ns, l->now_ns);
+	if (g->n_over < MAX_OVER && g->cost_ppm / MUCH_OVER <= g->opts.budget_ppm)
+		return check_drift(g, l, ret);
+	if (!is_free(g) && g->cost_ppm > g->opts.budget_ppm)
+		return too_dear(g, l, ret, g->cost_ppm, g->over_ns, l->now_ns);
+	taint(ret, g->cost_ppm, g->over_ns, l->now_ns);
 	return false;
 }
 
@@ -479,6 +530,8 @@ static void walk(struct governor *g, const struct governor_look *l, struct gover
 			g->window.records = l->records;
 			g->window.dropped = l->dropped;
 			g->n_windows++;
+			g->trial.until_ns = g->trial.wanted ? l->now_ns + trial_ns : 0;
+			g->trial.wanted = false;
 			enter_phase(g, OPEN, l->now_ns);
 		} else if (in_phase > opening_limit_ns) {
 			enter_phase(g, REST, l->now_ns);

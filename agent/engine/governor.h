@@ -12,9 +12,11 @@
  * At the level of kernels there are windows with pauses between them, each pause as long as the
  * budget wants it; graphs are recorded all the time. The cost of a window is the larger of two: the
  * library's own time, as it says, and what clients see, which is gaps between tokens in windows
- * against those outside, as far as they differ by more than noise. Where the longest pause does not
- * make up for a window, or a level does harm, the next lower level is taken; the higher one is tried
- * again after a minute, then two, four ...
+ * against those outside, as far as they differ by more than noise. Graphs have no pauses to compare
+ * with, and load and clocks change: if gaps become longer while graphs are recorded, that is put on
+ * trial. Recording stops for three seconds and goes on for four, and only these two are compared.
+ * Where the longest pause does not make up for a window, or a level does harm, the next lower level is
+ * taken; the higher one is tried again after a minute, then two, four ...
  */
 enum { GOVERNOR_MAX_PARTS = 16, GOVERNOR_MAX_GAPS = 256 };
 
@@ -44,6 +46,7 @@ struct governor_order {
 	enum tl_gpu_level level;	/* from now on ... */
 	enum tl_gpu_level from;	/* ... and so far */
 	uint32_t window_ms;	/* OPEN */
+	bool trial;		/* CLOSE: to see whether clients wait for less without it; the level stays */
 	bool changed;		/* the level has: `trouble` and `why` say the reason, down or up */
 	enum tl_gpu_trouble trouble;
 	char why[128];		/* "kernels -> graph: it costs ..." */
@@ -81,6 +84,12 @@ struct governor {
 	bool part_inside;
 	uint64_t gaps[GOVERNOR_MAX_GAPS];
 	uint32_t n_gaps;
+
+	struct {
+		bool wanted;		/* recording goes on next ... */
+		uint64_t until_ns;	/* ... or went on, and is judged then; 0: not on trial */
+		uint64_t next_ns, wait_ns;	/* not again before; so long behind the next one */
+	} trial;
 
 	uint64_t down_ns, wait_ns;	/* the last step down, and how
 					 * long until the next step up */

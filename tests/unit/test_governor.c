@@ -274,6 +274,50 @@ static void test_taints_by_the_second(void **state)
 	assert_true(s.taint.cost_ppm >= 75000);
 }
 
+/* Graphs have no pauses to compare with: more load later is not taken for what they cost. */
+static void test_more_load_is_no_cost_of_graphs(void **state)
+{
+	struct server s;
+
+	(void)state;
+	init(&s, TL_GPU_GRAPH, 0);
+	s.noise = 3;
+	run_for(&s, 10 * S, false);
+	for (int i = 0; i < 3; i++) {
+		uint64_t n_opened = s.n_opened;
+
+		s.gap_ns += s.gap_ns / 2;
+		assert_in_range(duty(&s, 60 * S), 930, 960);	/* it was put on trial once ... */
+		assert_int_equal(s.n_opened, n_opened + 1);
+	}
+	assert_int_equal(s.n_changes, 0);	/* ... and acquitted */
+	assert_int_equal(s.n_tainted, 0);
+	/* Load that comes and goes does not have it on trial for ever. */
+	for (int i = 0; i < 60; i++) {
+		s.gap_ns = i & 1 ? 30 * MS : 10 * MS;
+		run_for(&s, 20 * S, false);
+	}
+	assert_int_equal(s.n_changes, 0);
+	assert_in_range(s.n_opened, 5, 12);
+}
+
+static void test_graphs_that_slow_clients_down(void **state)
+{
+	struct server s;
+
+	(void)state;
+	init(&s, TL_GPU_GRAPH, 0);
+	s.slower_pct = 20;
+	s.noise = 3;
+	run_for(&s, 30 * S, true);
+	assert_int_equal(s.last.level, TL_GPU_LAUNCHES);
+	assert_int_equal(s.last.trouble, TL_GPU_BUDGET);
+	assert_true(s.last.tainted);
+	assert_in_range(s.last.cost_ppm, 120000, 210000);
+	assert_true(s.changed_ns - 1000 * S < 15 * S);
+	assert_int_equal(s.n_opened, 2);
+}
+
 static void test_too_dear_by_its_own_time_ends_the_window_at_once(void **state)
 {
 	struct server s;
@@ -558,6 +602,8 @@ int main(void)
 		cmocka_unit_test(test_noise_is_no_drift),
 		cmocka_unit_test(test_taints), cmocka_unit_test(test_taints_at_the_end), cmocka_unit_test(test_taints_by_the_second),
 		cmocka_unit_test(test_too_dear_by_what_clients_see),
+		cmocka_unit_test(test_more_load_is_no_cost_of_graphs),
+		cmocka_unit_test(test_graphs_that_slow_clients_down),
 		cmocka_unit_test(test_too_dear_by_its_own_time_ends_the_window_at_once),
 		cmocka_unit_test(test_graphs_are_recorded_all_the_time),
 		cmocka_unit_test(test_dear_graphs_and_probes_go),
