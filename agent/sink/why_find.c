@@ -256,6 +256,7 @@ static int find_notes(struct why *w)
 
 static int fill(struct why *w)
 {
+	struct why_causes causes = { 0 };
 	int err = blame__new(w->t.v, &w->b);
 
 	if (!err)
@@ -268,7 +269,10 @@ static int fill(struct why *w)
 		if (why_part_is_unknown((enum part)part))
 			w->unexplained_ns += w->t.sum_ns[part];
 	find_answer(w);
-	err = why_rows__build(&w->rows, &w->t);
+	err = why_causes__find(&causes, &w->t, w->b);
+	if (!err)
+		err = why_rows__build(&w->rows, &w->t, &causes);
+	why_causes__free(&causes);
 	if (!err)
 		err = why_rows__behind(&w->behind, &w->t, w->b);
 	if (!err)

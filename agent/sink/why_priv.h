@@ -21,8 +21,25 @@ struct why_rows {
 	VEC(struct why_row) rows;
 };
 
+/* What made a step of one of its sequences longer than usual: the most of it, and who. */
+struct why_cause {
+	uint32_t seq, step;	/* indices */
+	uint8_t mechanism;
+	bool more;		/* than who, who did most */
+	uint64_t ns;
+	struct culprit who;
+};
+struct why_causes {
+	VEC(struct why_cause) all;	/* by step, sequence */
+};
+/* *c is all zeros. Returns 0 or -ENOMEM; to be freed in any case. */
+int why_causes__find(struct why_causes *c, const struct trace *t, struct blame *b);
+/* NULL: it was not longer than usual, or nobody knows why. */
+const struct why_cause *why_causes__of(const struct why_causes *c, uint32_t seq, uint32_t step);
+void why_causes__free(struct why_causes *c);
+
 /* The rows cover the trace without a hole or an overlap. Returns 0 or -ENOMEM. */
-int why_rows__build(struct why_rows *w, const struct trace *t);
+int why_rows__build(struct why_rows *w, const struct trace *t, const struct why_causes *causes);
 void why_rows__free(struct why_rows *w);
 
 /* Beside these, the longest spans in which tokens had been made and were held up on their way out: the steps went on

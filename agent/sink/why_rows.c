@@ -2,6 +2,7 @@
 /* The rows of a waterfall: segments of a trace, like ones folded, odd ones on their own. */
 #include "base/units.h"
 #include "model/leads.h"
+#include "sink/blame_words.h"
 #include "sink/crowd.h"
 #include "sink/notes.h"
 #include "sink/why_priv.h"
@@ -25,6 +26,7 @@ struct group {
 	size_t n, n_shared;
 	uint64_t steps_ns, min_ns, max_ns;
 	uint64_t tokens;
+	uint32_t seq, step;	/* of the first */
 	bool odd;
 	struct crowd crowd;
 };
@@ -32,6 +34,7 @@ struct group {
 struct build {
 	const struct trace *t;
 	struct why_rows *w;
+	const struct why_causes *causes;
 	enum fold fold;
 	uint64_t odd_upto_ns; /* FOLD_SHORT_ODD: odd steps that are no longer are folded */
 	struct group g; /* n == 0: none is open */
@@ -87,15 +90,32 @@ static const char *durations(const struct group *g, char *buf, size_t size)
 	return buf;
 }
 
+/* ": 14.6 ms wait for a CPU (python)", or that at least prefill is not the reason. Returns buf. */
+static const char *cause_text(const struct build *b, const struct group *g, char *buf, size_t size)
+{
+	const struct why_cause *c = why_causes__of(b->causes, g->seq, g->step);
+	char ms[UNITS_LEN], who[64] = "";
+
+	if (!c) {
+		snprintf(buf, size, ", no prefill in it");
+		return buf;
+	}
+	if (c->who.type != WHO_NOBODY)
+		culprit_brief(b->t->v, &c->who, who, sizeof(who));
+	snprintf(buf, size, ": %s %s%s%s%s%s", units_ns(ms, c->ns), mechanism_labels[c->mechanism], *who ? " (" : "", who,
+		 *who && c->more ? " and others" : "", *who ? ")" : "");
+	return buf;
+}
+
 static void decode_row(struct build *b, const struct group *g, const char *ms, const char *who)
 {
 	const char *with = *who ? ", with " : ", alone";
-	char usual[CELL_LEN];
+	char usual[CELL_LEN], cause[160];
 
 	if (g->n == 1 && g->odd && !g->crowd.prefill)
 		row(b, g->t0_ns, g->t1_ns, STYLE_DECODE,
-		    "decode %s (its median is %s), no prefill in it%s%s", ms,
-		    cell_ms(usual, (int64_t)b->t->median_decode_ns), with, who);
+		    "decode %s (its median is %s)%s%s%s", ms,
+		    cell_ms(usual, (int64_t)b->t->median_decode_ns), cause_text(b, g, cause, sizeof(cause)), with, who);
 	else if (g->n == 1)
 		row(b, g->t0_ns, g->t1_ns, g->odd ? STYLE_OTHER : STYLE_DECODE, "decode %s%s%s", ms,
 		    with, who);
@@ -190,6 +210,8 @@ static void add_step(struct build *b, const struct segment *s, uint64_t from_ns)
 		close_group(b);
 		g->t0_ns = from_ns;
 		g->part = s->part;
+		g->seq = s->seq;
+		g->step = s->step;
 		g->odd = odd;
 		g->min_ns = UINT64_MAX;
 	}
@@ -396,9 +418,10 @@ static void hole_row(struct build *b, uint64_t from_ns, uint64_t until_ns)
 		row(b, from_ns, until_ns, STYLE_OTHER, "%s", part_names[PART_BETWEEN]);
 }
 
-static int build(struct why_rows *w, const struct trace *t, enum fold fold, uint64_t odd_upto_ns)
+static int build(struct why_rows *w, const struct trace *t, const struct why_causes *causes, enum fold fold,
+		 uint64_t odd_upto_ns)
 {
-	struct build b = { .t = t, .w = w, .fold = fold, .odd_upto_ns = odd_upto_ns };
+	struct build b = { .t = t, .w = w, .causes = causes, .fold = fold, .odd_upto_ns = odd_upto_ns };
 	uint64_t hole_from = 0;
 
 	w->rows.n = 0;
@@ -452,7 +475,7 @@ static int odd_limit(const struct trace *t, uint64_t *ret_ns)
 	return 0;
 }
 
-int why_rows__build(struct why_rows *w, const struct trace *t)
+int why_rows__build(struct why_rows *w, const struct trace *t, const struct why_causes *causes)
 {
 	uint64_t odd_upto_ns = 0;
 	int err = 0;
@@ -462,7 +485,7 @@ int why_rows__build(struct why_rows *w, const struct trace *t)
 		if (fold == FOLD_SHORT_ODD)
 			err = odd_limit(t, &odd_upto_ns);
 		if (!err)
-			err = build(w, t, (enum fold)fold, odd_upto_ns);
+			err = build(w, t, causes, (enum fold)fold, odd_upto_ns);
 		if (w->rows.n <= MAX_ROWS)
 			break;
 	}

@@ -419,7 +419,7 @@ static void test_why__a_prefill_of_others_is_not_its_own(void **state)
 	free(text);
 	t = trace_of(f, 1);
 	assert_int_equal(t.crowded_ns, MS(1058));
-	assert_int_equal(why_rows__build(&w, &t), 0);
+	assert_int_equal(why_rows__build(&w, &t, &(struct why_causes){ 0 }), 0);
 	for (size_t i = 0; i < w.rows.n; i++)
 		assert_int_not_equal(w.rows.v[i].style, STYLE_PREFILL);
 	why_rows__free(&w);
@@ -537,7 +537,7 @@ static void test_why__long_stories_are_folded(void **state)
 	}
 	fake_done(f, r, 15020);
 	t = trace_of(f, 0);
-	assert_int_equal(why_rows__build(&w, &t), 0);
+	assert_int_equal(why_rows__build(&w, &t, &(struct why_causes){ 0 }), 0);
 	assert_in_range(w.rows.n, 3, 60);
 	at = t.t0_ns;
 	for (size_t i = 0; i < w.rows.n; i++) {
