@@ -285,11 +285,13 @@ static const char *place_of(const struct gap *g, uint8_t mechanism, uint64_t ns)
 	return g->side == GAP_CLIENT ? " between its step and the client" : " between its step and the write";
 }
 
-static size_t one_part(const struct model_view *v, const struct gap *g, const struct said_part *s, char *buf, size_t size)
+static size_t one_part(const struct model_view *v, const struct gap *g, const struct said_part *s,
+		       char *buf, size_t size)
 {
 	char ms[UNITS_LEN];
-	size_t at = (size_t)snprintf(buf, size, "%s %s%s", units_ns(ms, s->ns), mechanism_labels[s->p->mechanism],
-				     place_of(g, s->p->mechanism, s->ns));
+	uint8_t mechanism = s->p->mechanism;
+	size_t at = (size_t)snprintf(buf, size, "%s %s%s", units_ns(ms, s->ns),
+				     mechanism_labels[mechanism], place_of(g, mechanism, s->ns));
 
 	return at + (size_t)whose(v, s, buf + at, size - at);
 }
@@ -301,27 +303,31 @@ struct said_mechanism {
 };
 
 /* "35.4 ms wait for a CPU (14.6 ms python, 10.8 ms old, 10.0 ms cc1 and 2 more)" */
-static size_t many_parts(const struct model_view *v, const struct said_part *parts, size_t n, const struct said_mechanism *m,
-			 char *buf, size_t size)
+static size_t many_parts(const struct model_view *v, const struct said_part *parts, size_t n,
+			 const struct said_mechanism *m, char *buf, size_t size)
 {
 	uint8_t mechanism = parts[m->first].p->mechanism;
 	char ms[UNITS_LEN], who[CULPRIT_TEXT];
-	size_t named = 0, at = (size_t)snprintf(buf, size, "%s %s (", units_ns(ms, m->ns), mechanism_labels[mechanism]);
+	size_t named = 0, at = (size_t)snprintf(buf, size, "%s %s (", units_ns(ms, m->ns),
+						mechanism_labels[mechanism]);
 
 	for (size_t i = m->first; i < n && named < MAX_IDS_NAMED; i++) {
 		if (parts[i].p->mechanism != mechanism)
 			continue;
 		culprit_brief(v, &parts[i].p->who, who, sizeof(who));
-		at += (size_t)snprintf(buf + at, size - at, "%s%s %.40s", named++ ? ", " : "", units_ns(ms, parts[i].ns), who);
+		at += (size_t)snprintf(buf + at, size - at, "%s%s %.40s", named++ ? ", " : "",
+				       units_ns(ms, parts[i].ns), who);
 	}
 	if (m->n > named)
 		at += (size_t)snprintf(buf + at, size - at, " and %zu more", m->n - named);
 	return at + (size_t)snprintf(buf + at, size - at, ")");
 }
 
-/* More parts than can be named: added up by mechanism, each with at least 5 % of the span. Returns the rest. */
-static uint64_t by_mechanism(const struct model_view *v, const struct gap *g, const struct said_part *parts, size_t n,
-			     char *buf, size_t size, size_t *at)
+/* More parts than can be named: added up by mechanism, each with at least 5 % of the span. Returns
+ * the rest. */
+static uint64_t by_mechanism(const struct model_view *v, const struct gap *g,
+			     const struct said_part *parts, size_t n, char *buf, size_t size,
+			     size_t *at)
 {
 	struct said_mechanism sums[N_MECHANISMS] = { 0 };
 	uint64_t rest = 0;
@@ -339,7 +345,8 @@ static uint64_t by_mechanism(const struct model_view *v, const struct gap *g, co
 			m = sums[k].ns > m->ns ? &sums[k] : m;
 		if (!m->ns)
 			return rest;
-		if ((*at && 20 * m->ns < g->t1_ns - g->t0_ns) || *at + 2 * CULPRIT_TEXT + 100 > size) {
+		if ((*at && 20 * m->ns < g->t1_ns - g->t0_ns) ||
+		    *at + 2 * CULPRIT_TEXT + 100 > size) {
 			rest += m->ns;
 		} else {
 			*at += (size_t)snprintf(buf + *at, size - *at, "%s", *at ? ", " : "");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What made single steps of a request longer than usual: the largest part of the gap that ended with them. */
+/* What made single steps of a request longer than usual: the largest part of the gap that they ended. */
 #include "model/blame_sum.h"
 #include "sink/why_priv.h"
 

@@ -102,8 +102,8 @@ static const char *cause_text(const struct build *b, const struct group *g, char
 	}
 	if (c->who.type != WHO_NOBODY)
 		culprit_brief(b->t->v, &c->who, who, sizeof(who));
-	snprintf(buf, size, ": %s %s%s%s%s%s", units_ns(ms, c->ns), mechanism_labels[c->mechanism], *who ? " (" : "", who,
-		 *who && c->more ? " and others" : "", *who ? ")" : "");
+	snprintf(buf, size, ": %s %s%s%s%s%s", units_ns(ms, c->ns), mechanism_labels[c->mechanism],
+		 *who ? " (" : "", who, *who && c->more ? " and others" : "", *who ? ")" : "");
 	return buf;
 }
 
@@ -115,7 +115,8 @@ static void decode_row(struct build *b, const struct group *g, const char *ms, c
 	if (g->n == 1 && g->odd && !g->crowd.prefill)
 		row(b, g->t0_ns, g->t1_ns, STYLE_DECODE,
 		    "decode %s (its median is %s)%s%s%s", ms,
-		    cell_ms(usual, (int64_t)b->t->median_decode_ns), cause_text(b, g, cause, sizeof(cause)), with, who);
+		    cell_ms(usual, (int64_t)b->t->median_decode_ns),
+		    cause_text(b, g, cause, sizeof(cause)), with, who);
 	else if (g->n == 1)
 		row(b, g->t0_ns, g->t1_ns, g->odd ? STYLE_OTHER : STYLE_DECODE, "decode %s%s%s", ms,
 		    with, who);
@@ -418,10 +419,11 @@ static void hole_row(struct build *b, uint64_t from_ns, uint64_t until_ns)
 		row(b, from_ns, until_ns, STYLE_OTHER, "%s", part_names[PART_BETWEEN]);
 }
 
-static int build(struct why_rows *w, const struct trace *t, const struct why_causes *causes, enum fold fold,
-		 uint64_t odd_upto_ns)
+static int build(struct why_rows *w, const struct trace *t, const struct why_causes *causes,
+		 enum fold fold, uint64_t odd_upto_ns)
 {
-	struct build b = { .t = t, .w = w, .causes = causes, .fold = fold, .odd_upto_ns = odd_upto_ns };
+	struct build b = { .t = t, .w = w, .causes = causes, .fold = fold,
+			   .odd_upto_ns = odd_upto_ns };
 	uint64_t hole_from = 0;
 
 	w->rows.n = 0;

@@ -74,7 +74,8 @@ static void test_causes__are_in_the_rows(void **state)
 	g = slow_gap(15);
 	fake_part_by(g, MECH_GC, 60, WHO_THREAD, 9, "python");
 	text = why(*state);
-	assert_has(text, "decode 70.0 ms (its median is 10.0): 55.0 ms wait for a CPU (cc1 and others), alone");
+	assert_has(text, "decode 70.0 ms (its median is 10.0): 55.0 ms wait for a CPU "
+			 "(cc1 and others), alone");
 	assert_has(text, "decode 70.0 ms (its median is 10.0): 60.0 ms ");
 	assert_has(text, " (python), alone");
 	assert_null(strstr(text, "no prefill in it"));
@@ -133,8 +134,8 @@ static void test_words__many_parts_are_added_up(void **state)
 	fake_part(g, MECH_OWN_FRONT, 5);
 	fake_part(g, MECH_PAGE_FAULT, 4);
 	gap_text(&f->v, g, buf, sizeof(buf));
-	assert_ptr_equal(strstr(buf, "385 ms wait for a CPU (40.0 ms p0, 39.0 ms p1, 38.0 ms p2 and 8 more), "
-				     "60.0 ms own prefill, 25.0 ms "), buf);
+	assert_ptr_equal(strstr(buf, "385 ms wait for a CPU (40.0 ms p0, 39.0 ms p1, 38.0 ms p2 "
+				     "and 8 more), 60.0 ms own prefill, 25.0 ms "), buf);
 	assert_has(buf, ", 9.00 ms in smaller parts");
 	/* in little room all of it is accounted for still */
 	gap_text(&f->v, g, buf, 480);
@@ -147,7 +148,8 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(causes__are_in_the_rows), T(causes__of_the_step_alone), T(causes__survive_no_memory),
+		T(causes__are_in_the_rows), T(causes__of_the_step_alone),
+		T(causes__survive_no_memory),
 		T(words__many_parts_are_added_up),
 	};
 
