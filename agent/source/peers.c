@@ -7,6 +7,7 @@
 #include "source/sock_diag.h"
 #include <dirent.h>
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,6 @@
 enum {
 	MAX_SOCKETS = 1 << 20, MAX_NETNS = 4096, MAX_PIDS = 65536,
 	MAX_FDS = 1 << 20,	/* of one process */
-	TCP_ESTABLISHED = 1, TCP_SYN_SENT = 2, TCP_LISTEN = 10,
 };
 
 struct look {
@@ -152,7 +152,7 @@ int peers_of_ports(const uint16_t *ports, size_t n_ports, uint32_t **ret)
 struct stat_line {
 	char comm[16];
 	uint32_t ppid;
-	uint64_t start;
+	uint64_t start;		/* in ticks since boot */
 };
 
 static bool read_stat(pid_t pid, struct stat_line *ret)
@@ -171,10 +171,15 @@ static bool read_stat(pid_t pid, struct stat_line *ret)
 	/* pid (comm) state ppid ...: comm may hold anything, its end is the last ')' */
 	begin = ok ? strchr(line, '(') : NULL;
 	end = begin ? strrchr(begin, ')') : NULL;
-	if (!end || sscanf(end + 1, " %*c %u %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %lu",
+	/* fields 4 (ppid) and 22 (starttime) of proc(5) */
+	if (!end || sscanf(end + 1,
+			   " %*c %u %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
+			   "%*d %*d %lu",
 			   &ret->ppid, &ret->start) != 2)
 		return false;
-	len = end - begin - 1 < 15 ? end - begin - 1 : 15;
+	len = end - begin - 1;
+	if (len >= sizeof(ret->comm))
+		len = sizeof(ret->comm) - 1;
 	memcpy(ret->comm, begin + 1, len);
 	ret->comm[len] = 0;
 	return true;
@@ -231,7 +236,8 @@ static int read_listeners(struct look *l, pid_t pid, const char *name)
 	if (!fgets(line, sizeof(line), f))
 		line[0] = 0;	/* the title */
 	while (!err && fgets(line, sizeof(line), f)) {
-		if (sscanf(line, " %*[^:]: %*s %*s %x %*s %*s %*s %*s %*s %lu", &state, &inode) != 2 || state != TCP_LISTEN)
+		if (sscanf(line, " %*[^:]: %*s %*s %x %*s %*s %*s %*s %*s %lu", &state, &inode) != 2 ||
+		    state != TCP_LISTEN)
 			break;
 		err = ADD(&l->inodes, inode, MAX_SOCKETS);
 	}

@@ -2,6 +2,7 @@
 /* Facts of one process, and the walk over all of them. */
 #include "source/proc_priv.h"
 
+#include "base/units.h"
 #include <ctype.h>
 #include <dirent.h>
 #include <elf.h>
@@ -16,7 +17,7 @@
 
 enum {
 	MAX_CMDLINE = 64 * 1024,
-	PF_KTHREAD_ = 0x00200000,	/* of the kernel's PF_KTHREAD, field "flags" of stat */
+	PF_KTHREAD_ = 0x00200000,	/* the kernel's PF_KTHREAD, in field "flags" of stat */
 };
 
 /* Reads up to size - 1 bytes of /proc/PID/NAME and ends them with a NUL. Returns their number. */
@@ -48,14 +49,14 @@ static int64_t suspended_ns(int64_t tick_ns)
 
 	clock_gettime(CLOCK_MONOTONIC, &mono);
 	clock_gettime(CLOCK_BOOTTIME, &boot);
-	ns = (boot.tv_sec - mono.tv_sec) * 1000000000ll + boot.tv_nsec - mono.tv_nsec;
+	ns = (boot.tv_sec - mono.tv_sec) * (int64_t)NS_PER_S + boot.tv_nsec - mono.tv_nsec;
 	return (ns + tick_ns / 2) / tick_ns * tick_ns;
 }
 
 /* pid (comm) state ppid ... : comm may hold spaces and parentheses. */
 static int read_stat(pid_t pid, struct proc_facts *f)
 {
-	int64_t tick_ns = 1000000000 / sysconf(_SC_CLK_TCK);
+	int64_t tick_ns = (int64_t)NS_PER_S / sysconf(_SC_CLK_TCK);
 	unsigned long long start;
 	char buf[1024], *open_, *close_;
 	unsigned int flags;
@@ -71,6 +72,7 @@ static int read_stat(pid_t pid, struct proc_facts *f)
 		return -ESRCH;
 	*close_ = 0;
 	snprintf(f->comm, sizeof(f->comm), "%s", open_ + 1);
+	/* fields 4 (ppid), 9 (flags) and 22 (starttime) of proc(5) */
 	if (sscanf(close_ + 1,
 		   " %*c %u %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
 		   "%llu",

@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,6 @@
 enum {
 	MAX_FDS = 1 << 20,		/* of one process */
 	MAX_LISTENERS = 1 << 16,	/* of the host */
-	TCP_LISTEN = 10,
 };
 
 static int add_listener(struct proc_scan *s, uint64_t netns, uint64_t inode, uint16_t port)

@@ -10,13 +10,14 @@
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
 
-enum { TCP_LISTEN = 10, MAX_SOCKETS = 1 << 20, ANSWER_BYTES = 32 << 10, MAX_WAIT_S = 1 };
+enum { MAX_SOCKETS = 1 << 20, ANSWER_BYTES = 32 << 10, MAX_WAIT_S = 1 };
 
 struct answer {
 	VEC(struct listening) sockets;
