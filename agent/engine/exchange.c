@@ -20,7 +20,9 @@ static uint64_t arrival_ns(const struct wire *w, const struct conn *c)
 {
 	uint64_t earliest = c->open_ns > w->begin_ns ? c->open_ns : w->begin_ns;
 
-	return earliest < w->now_ns && w->waited_ns < w->now_ns - earliest ? w->now_ns - w->waited_ns : earliest;
+	if (earliest < w->now_ns && w->waited_ns < w->now_ns - earliest)
+		return w->now_ns - w->waited_ns;
+	return earliest;
 }
 
 struct exchange *exchange_new(struct wire *w, struct conn *c)

@@ -568,6 +568,7 @@ void governor__end(struct governor *g, uint64_t now_ns, struct governor_order *r
 		return;
 	end_part(g, now_ns, false);
 	ppm = cost_ppm(g, g->window.own_ns, until_ns - since_ns, now_ns);
-	if (is_dear(g, ppm) && (g->phase == OPEN || ppm > g->cost_ppm))	/* else it was said when the window closed */
+	/* If it cost no more than when the window closed, that was said then. */
+	if (is_dear(g, ppm) && (g->phase == OPEN || ppm > g->cost_ppm))
 		taint(ret, ppm, since_ns, until_ns);
 }

@@ -202,8 +202,10 @@ static struct waiting *waiting_of(struct sends *s, const struct tl_raw_tcp *e,
 		free(w);
 		return NULL;
 	}
-	*w = (struct waiting){ .tgid = e->hdr.tgid, .conn = who->conn, .fd = e->fd, .local_port = e->local_port,
-			       .peer_port = e->peer_port };
+	*w = (struct waiting){
+		.tgid = e->hdr.tgid, .conn = who->conn, .fd = e->fd,
+		.local_port = e->local_port, .peer_port = e->peer_port,
+	};
 	return *p = w;
 }
 

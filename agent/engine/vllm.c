@@ -217,8 +217,10 @@ struct vseq *vllm_seq_new(struct vllm *v, struct vllm_id id, uint32_t engine)
 	if (slot < 0)
 		return NULL;
 	q = &v->seqs[slot];
-	*q = (struct vseq){ .id_hash = vllm_hash(engine, id.p, id.len), .slot = slot, .used = true, .prompt = -1,
-			    .cached = -1, .max_out = -1, .engine = engine };
+	*q = (struct vseq){
+		.id_hash = vllm_hash(engine, id.p, id.len), .slot = slot, .used = true,
+		.prompt = -1, .cached = -1, .max_out = -1, .engine = engine,
+	};
 	at = map__put(v->by_id, q->id_hash, NULL);
 	if (!at || vllm_ids_enter(v, q, id)) {
 		map__del(v->by_id, q->id_hash);

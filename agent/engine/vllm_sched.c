@@ -63,7 +63,9 @@ bool vsched__was_idle(const struct vsched *s, const struct vseq *seqs, uint64_t 
 void vsched__lost(struct vsched *s, uint64_t now_ns)
 {
 	s->planned = s->complete = false;
-	s->unseen = (struct vunseen){ .since_ns = now_ns, .runs = s->unseen.runs, .n_clients = s->unseen.n_clients };
+	s->unseen = (struct vunseen){
+		.since_ns = now_ns, .runs = s->unseen.runs, .n_clients = s->unseen.n_clients,
+	};
 }
 
 /* The step that was planned is not known to be this one: who has ended

@@ -73,7 +73,8 @@ static struct waiting look_at_waiting(const struct vsched *s, const struct vseq 
 				      const struct vsched_in *in)
 {
 	/* Of the first message the begin is not known. */
-	uint64_t begin_ns = !s->unseen.counted && in->begin_ns < in->end_ns ? in->begin_ns : less(in->begin_ns, VSCHED_ON_THE_WAY_NS);
+	bool exact = !s->unseen.counted && in->begin_ns < in->end_ns;
+	uint64_t begin_ns = exact ? in->begin_ns : less(in->begin_ns, VSCHED_ON_THE_WAY_NS);
 	struct waiting w = { 0 };
 
 	for (size_t i = 0; i < s->waiting.n; i++) {
@@ -292,7 +293,8 @@ void vsched_unseen_count(struct vsched *s, struct vseq *seqs, const struct vsche
 		return;
 	w = look_at_waiting(s, seqs, in);
 	if (!u->counted)
-		u->likely = in->running + in->waiting > s->running.n + s->waiting.n ? less(there, w.likely) : 0;
+		u->likely = in->running + in->waiting > s->running.n + s->waiting.n ?
+				    less(there, w.likely) : 0;
 	least = less(there, w.known);
 	/* Some were aborted. */
 	u->likely = u->likely < less(there, w.likely) ? u->likely : less(there, w.likely);

@@ -2,6 +2,8 @@
 /* Connections that a target serves: socket events in, two HTTP parsers each, exchanges out. */
 #include "engine/wire_priv.h"
 
+#include "base/num.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -362,7 +364,7 @@ int wire__feed(struct wire *w, const struct tl_hdr *ev)
 		if (net->dir == TL_IN)
 			w->waited_ns = net->dur_ns;
 		else
-			w->write_us = net->dur_ns / 1000 < UINT32_MAX ? net->dur_ns / 1000 : UINT32_MAX;
+			w->write_us = least(net->dur_ns / 1000, UINT32_MAX);
 		on_net(w, net);
 		break;
 	case TL_RAW_SOCK:

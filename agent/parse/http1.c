@@ -429,7 +429,8 @@ int http1__feed(struct http1 *h, const char *buf, size_t len)
 	while (!err && llhttp_execute(&h->parser, buf, end - buf) != HPE_OK) {
 		const char *at = llhttp_get_error_pos(&h->parser);
 
-		if (at < buf || at >= end || !is_at_padding(h, at))	/* some errors are behind the end */
+		/* Some errors are behind the end. */
+		if (at < buf || at >= end || !is_at_padding(h, at))
 			return lose(h);
 		buf = at;
 		snprintf(size, sizeof(size), "%" PRIx64, h->parser.content_length);

@@ -349,13 +349,20 @@ static void add_int(struct add_walk *w, struct mpin *m)
 	w->n_ints++;
 }
 
+static int32_t saturated(int64_t v)
+{
+	if (v < INT32_MIN)
+		return INT32_MIN;
+	return v > INT32_MAX ? INT32_MAX : v;
+}
+
 /* A row of integers is over. One alone is a data_parallel_rank or (0.8) current_wave. */
 static void end_ints(struct add_walk *w)
 {
 	if (!w->has_client && w->n_ints >= 2) {
 		w->add->client_index = to_s32(w->ints[w->n_ints >= 3 ? 0 : 1], -1);
 		if (w->n_ints >= 3)
-			w->add->priority = w->ints[2] < INT32_MIN ? INT32_MIN : w->ints[2] > INT32_MAX ? INT32_MAX : w->ints[2];
+			w->add->priority = saturated(w->ints[2]);
 		w->has_client = true;
 	}
 	w->n_ints = 0;

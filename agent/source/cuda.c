@@ -227,8 +227,11 @@ static int attach(struct cuda *c, const struct cuda_process *p, struct bpf_progr
 {
 	struct bpf_uprobe made[CUDA_MAX_PLACES], *at;
 	size_t n_made = 0, kept = 0;
-	int got = n ? bpf_uprobe_attach_all(prog, c->multi, p->tgid, fd, places, n, is_return, made, &n_made) : 0;
+	int got = 0;
 
+	if (n)
+		got = bpf_uprobe_attach_all(prog, c->multi, p->tgid, fd, places, n, is_return, made,
+					    &n_made);
 	while (kept < n_made && (at = vec_push(to, MAX_PROBES)))
 		*at = made[kept++];
 	if (kept == n_made)
@@ -390,9 +393,15 @@ static int on_map(void *ctx, const struct proc_map *map)
 
 static void say_error(int err, char *why)
 {
-	snprintf(why, WHY_BYTES, "%s", err == -ESRCH ? "the process is gone" :
-		 err == -EPERM || err == -EACCES ? "not allowed: run as root, or with CAP_BPF, CAP_PERFMON and "
-		 "CAP_SYS_PTRACE" : err == -ENOMEM ? "out of memory" : "the kernel refused to probe its libcuda");
+	const char *text = "the kernel refused to probe its libcuda";
+
+	if (err == -ESRCH)
+		text = "the process is gone";
+	else if (err == -EPERM || err == -EACCES)
+		text = "not allowed: run as root, or with CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE";
+	else if (err == -ENOMEM)
+		text = "out of memory";
+	snprintf(why, WHY_BYTES, "%s", text);
 }
 
 /* For probes that stand in every process. */

@@ -3,6 +3,7 @@
 #include "source/images.h"
 
 #include "base/map.h"
+#include "base/num.h"
 #include "base/str.h"
 #include "base/vec.h"
 #include "source/code_rules.h"
@@ -147,7 +148,10 @@ static void read_maps(struct images *m, uint64_t now_ns)
 		qsort(m->v.v, m->v.n, sizeof(*m->v.v), by_start);
 	for (size_t i = 0; i < m->v.n; i++)
 		sum = sum * 31 + m->v.v[i].map.start + m->v.v[i].map.inode;
-	m->age_ns = sum != m->sum || !m->age_ns ? min_age_ns : 2 * m->age_ns < max_age_ns ? 2 * m->age_ns : max_age_ns;
+	if (sum != m->sum || !m->age_ns)
+		m->age_ns = min_age_ns;
+	else
+		m->age_ns = least(2 * m->age_ns, max_age_ns);
 	if (sum != m->sum)
 		memset(m->calls, 0, sizeof(m->calls));
 	m->sum = sum;

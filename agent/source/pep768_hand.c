@@ -146,7 +146,8 @@ static int write_script(struct pep768_hand *h, uid_t uid, gid_t gid)
 {
 	char text[sizeof(script) + sizeof(h->name) + 16], folder[sizeof(h->name) + 16],
 		*at = strstr(script, "%s");
-	int fd = openat(h->folder, SCRIPT_NAME, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0400), err = 0, len;
+	const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+	int fd = openat(h->folder, SCRIPT_NAME, flags, 0400), err = 0, len;
 
 	if (fd < 0)
 		return -errno;
@@ -271,9 +272,14 @@ int pep768_hand__give(int connection, uint64_t start, int ring, int library)
 		char room[CMSG_SPACE(sizeof(fds))];
 	} more = { .room = { 0 } };
 	struct iovec text = { &start, sizeof(start) };
-	struct msghdr m = { .msg_iov = &text, .msg_iovlen = 1, .msg_control = &more, .msg_controllen = CMSG_SPACE(bytes) };
+	struct msghdr m = {
+		.msg_iov = &text, .msg_iovlen = 1,
+		.msg_control = &more, .msg_controllen = CMSG_SPACE(bytes),
+	};
 
-	more.header = (struct cmsghdr){ .cmsg_len = CMSG_LEN(bytes), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
+	more.header = (struct cmsghdr){
+		.cmsg_len = CMSG_LEN(bytes), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS,
+	};
 	memcpy(CMSG_DATA(&more.header), fds, bytes);
 	return sendmsg(connection, &m, MSG_NOSIGNAL) == sizeof(start) ? 0 : -EPIPE;
 }

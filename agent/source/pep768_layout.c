@@ -83,8 +83,10 @@ int pep768_layout__parse(const void *table, size_t len, uint64_t section_bytes,
 		goto wrong;
 	pending = w[W_SUPPORT] + w[W_PENDING];
 	path = w[W_SUPPORT] + w[W_PATH];
-	if (!lies_in(pending, 4, 4, thread) || !lies_in(path, path_bytes, 1, thread) || overlap(pending, 4, path, path_bytes) ||
-	    overlap(w[W_EVAL_BREAKER], 8, path, path_bytes) || overlap(w[W_EVAL_BREAKER], 8, pending, 4) ||
+	if (!lies_in(pending, 4, 4, thread) || !lies_in(path, path_bytes, 1, thread) ||
+	    overlap(pending, 4, path, path_bytes) ||
+	    overlap(w[W_EVAL_BREAKER], 8, path, path_bytes) ||
+	    overlap(w[W_EVAL_BREAKER], 8, pending, 4) ||
 	    overlap(w[W_INTERP], 8, path, path_bytes) || overlap(w[W_INTERP], 8, pending, 4) ||
 	    overlap(w[W_NATIVE_ID], 8, path, path_bytes) || overlap(w[W_NATIVE_ID], 8, pending, 4))
 		goto wrong;
