@@ -46,6 +46,10 @@ void session_gpu__free(struct session_gpu *s)
 
 	if (!s)
 		return;
+	for (p = s->processes ? map__oldest(s->processes, NULL) : NULL; p; p = map__newer(s->processes, p, NULL)) {
+		if (p->gpu)
+			gpu__let_go(p->gpu, monotonic_ns());
+	}
 	for (p = s->processes ? map__oldest(s->processes, NULL) : NULL; p;
 	     p = map__newer(s->processes, p, NULL))
 		gpu__leave(p->gpu, ignore, NULL);
@@ -345,8 +349,11 @@ static void part(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, in
 		p->trouble = gpu__trouble(p->gpu);
 		log_warn("pid %u: %s %s", tgid, p->leaving ? "when left:" : "no GPU records:",
 			 why_of(p->gpu, words, sizeof(words)));
+	} else if (state != TL_RING_LEFT && gpu__rest(p->gpu, words)) {
+		log_warn("pid %u: its library is still %s%s: nothing more comes of it, and it leaves by itself, without "
+			 "effect on the process; another agent can enter then", tgid, *words ? "in " : "at work", words);
 	} else if (state != TL_RING_LEFT) {
-		log_warn("pid %u: its library has not left within 2 s: it leaves by itself, without "
+		log_warn("pid %u: its library has not left in time: its last records are missing; it leaves by itself, without "
 			 "effect on the process, and another agent can enter then", tgid);
 	} else if (*gpu__why(p->gpu)) {
 		log_info("pid %u: %s", tgid, gpu__why(p->gpu));
@@ -473,17 +480,20 @@ int session_gpu__end(struct session_gpu *s, uint64_t end_ns)
 {
 	struct gpu_process *p;
 	uint64_t tgid;
-	int err, nvml_err = session_gpu_poll_nvml(s, end_ns);
+	int err, nvml_err;
 
+	/* First of all: libraries leave while we do the rest, and no step waits for longer than is left of the time. */
+	for (p = map__oldest(s->processes, NULL); p; p = map__newer(s->processes, p, NULL)) {
+		if (p->gpu)
+			gpu__let_go(p->gpu, end_ns);
+	}
+	nvml_err = session_gpu_poll_nvml(s, end_ns);
 	session_gpu_end_govern(s, end_ns);
 	s->end_ns = end_ns;
 	session_gpu_close_nvml(s);
 	s->no_nvml = true;
-	for (p = map__oldest(s->processes, NULL); p; p = map__newer(s->processes, p, NULL)) {
-		if (p->gpu && !p->leaving)
-			gpu__let_go(p->gpu);
+	for (p = map__oldest(s->processes, NULL); p; p = map__newer(s->processes, p, NULL))
 		p->leaving = true;
-	}
 	for (p = map__oldest(s->processes, &tgid); p; p = map__newer(s->processes, p, &tgid)) {
 		if (p->gpu)
 			part(s, tgid, p, gpu__wait_left(p->gpu, session_gpu_pass, s),

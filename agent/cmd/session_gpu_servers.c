@@ -61,7 +61,7 @@ static void lower(struct gpu_process *p, const struct governor_order *o)
 	gpu__lower(p->gpu, o->level, o->why + o->reason_at);
 	if (o->level >= TL_GPU_GRAPH)
 		return;
-	gpu__let_go(p->gpu); /* a subscription costs something even if nothing is asked for */
+	gpu__let_go(p->gpu, 0); /* a subscription costs something even if nothing is asked for */
 	p->leaving = true;
 }
 

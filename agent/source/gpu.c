@@ -26,6 +26,7 @@ enum {
 	MAX_EVENT = 512,		/* of what the library writes */
 	MAX_EVENTS = 200000,		/* in one call */
 	LEAVE_MS = 2000,
+	END_MS = 1500, REST_MS = 500,	/* behind the end of a capture */
 };
 
 struct gpu {
@@ -41,7 +42,8 @@ struct gpu {
 	bool lowered;		/* ... and that is not told yet */
 	char reason[sizeof(((struct tl_gpu_health *)0)->why)];
 	bool broken, leaving, behind;
-	uint64_t late_ns;	/* leaving: should have left by then */
+	uint64_t late_ns;	/* leaving: should have left by then ... */
+	uint64_t rest_ns;	/* ... or have given all that it has */
 	struct gpu_tids tids;
 	struct gpu_counts told;	/* in the last health */
 	uint64_t told_ns;
@@ -234,11 +236,16 @@ void gpu__falls_to(struct gpu *g, enum tl_gpu_level level)
 		g->level = level;
 }
 
-void gpu__let_go(struct gpu *g)
+void gpu__let_go(struct gpu *g, uint64_t end_ns)
 {
+	uint64_t late_ns = end_ns ? end_ns + END_MS * NS_PER_MS : monotonic_ns() + LEAVE_MS * NS_PER_MS;
+
+	if (!g->leaving)
+		order(g, TL_ORDER_LEAVE);
+	if (!g->leaving || late_ns < g->late_ns)
+		g->late_ns = late_ns;
+	g->rest_ns = end_ns ? end_ns + REST_MS * NS_PER_MS : g->late_ns;
 	g->leaving = true;
-	g->late_ns = monotonic_ns() + LEAVE_MS * NS_PER_MS;
-	order(g, TL_ORDER_LEAVE);
 }
 
 bool gpu__is_late(const struct gpu *g, uint64_t now_ns)
@@ -255,6 +262,25 @@ const char *gpu__why(struct gpu *g)
 {
 	memcpy(g->why, g->ring->why, sizeof(g->ring->why));
 	return g->why;
+}
+
+/* Before its first window it has nothing, and behind its last one. */
+static bool gives_no_more(uint32_t state)
+{
+	return state == TL_RING_STARTING || state == TL_RING_LEAVING;
+}
+
+const char *gpu__rest(struct gpu *g, char ret[64])
+{
+	static const char waiting[] = "waiting for ";
+	const char *why = gpu__why(g);
+	bool named = !strncmp(why, waiting, sizeof(waiting) - 1);
+
+	if (!gives_no_more(gpu__state(g)))
+		return NULL;
+	snprintf(ret, 64, "%s", named ? why + sizeof(waiting) - 1 : "");
+	ret[strcspn(ret, ":")] = 0;
+	return ret;
 }
 
 /* ---- events ---- */
@@ -432,16 +458,20 @@ int gpu__wait_left(struct gpu *g, gpu_event_fn fn, void *ctx)
 	int n;
 
 	if (!g->leaving)
-		gpu__let_go(g);
+		gpu__let_go(g, 0);
 	for (;;) {
 		enum tl_ring_state state = gpu__state(g);
+		uint64_t now_ns;
 
 		n = gpu__poll(g, monotonic_ns(), fn, ctx);
 		if (n == -ESRCH)
 			return n;
 		if (n <= 0 && (state == TL_RING_LEFT || state == TL_RING_REFUSED))
 			return 0;
-		if (gpu__is_late(g, monotonic_ns()))
+		now_ns = monotonic_ns();
+		if (n <= 0 && gives_no_more(state) && now_ns > g->rest_ns)
+			return -EINPROGRESS;
+		if (gpu__is_late(g, now_ns))
 			return -ETIMEDOUT;
 		if (n <= 0)
 			nanosleep(&(struct timespec){ 0, 2000000 }, NULL);

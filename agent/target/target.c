@@ -189,6 +189,8 @@ static uint32_t leave(int err)
 	}
 	if (ended == -ECANCELED)
 		return 0;
+	if (!err && !ended)		/* nothing more comes, however long the rest takes */
+		set_state(TL_RING_LEAVING);
 	left = window__let_go();
 	if (left == -ECANCELED)
 		return 0;

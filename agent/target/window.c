@@ -362,6 +362,7 @@ int window__let_go(void)
 	if (!target.subscriber)
 		return 0;
 	if (target.cupti.finalize && target.cupti.version >= CUPTI_12_6) {
+		target__say("waiting for cuptiFinalize");
 		err = detach_in_exit();
 		if (err == -ECANCELED)
 			return err;

@@ -305,11 +305,67 @@ static void test_gpu__leaves_without_a_word(void **state)
 	gpu__order(f->gpu, TL_GPU_KERNELS, 0);
 	f->ring->state = TL_RING_ACTIVE;
 	poll_after(f, 10);
-	gpu__let_go(f->gpu);
+	gpu__let_go(f->gpu, 0);
 	assert_int_equal(f->ring->order & 0xff, TL_ORDER_LEAVE);
 	f->ring->state = TL_RING_LEFT;
 	poll_after(f, 10);
 	assert_int_equal(f->got.health.to_level, TL_GPU_KERNELS);	/* nothing was lost by it */
+}
+
+/* A capture that ended so long ago waits for nothing: only what is there is taken. */
+static int leave_late(struct fixture *f, uint32_t ring_state, const char *why, uint64_t ms_ago)
+{
+	struct tl_gpu_span s = span(sizeof(s));
+
+	put(f, &s, sizeof(s));
+	f->ring->state = ring_state;
+	strcpy(f->ring->why, why);
+	gpu__let_go(f->gpu, f->now_ns - ms_ago * 1000000);
+	assert_int_equal(f->ring->order & 0xff, TL_ORDER_LEAVE);
+	return gpu__wait_left(f->gpu, on_event, &f->got);
+}
+
+static void test_gpu__does_not_wait_for_nothing(void **state)
+{
+	struct fixture *f = *state;
+	char rest[64];
+
+	assert_int_equal(leave_late(f, TL_RING_LEAVING, "waiting for cuptiFinalize", 500), -EINPROGRESS);
+	assert_int_equal(f->got.n, 1);
+	assert_string_equal(gpu__rest(f->gpu, rest), "cuptiFinalize");
+}
+
+static void test_gpu__does_not_wait_for_a_subscription(void **state)
+{
+	struct fixture *f = *state;
+	char rest[64];
+
+	assert_int_equal(leave_late(f, TL_RING_STARTING, "waiting for cuptiSubscribe: the first one can take 15 s", 500), -EINPROGRESS);
+	assert_string_equal(gpu__rest(f->gpu, rest), "cuptiSubscribe");
+	f->ring->why[0] = 0;
+	assert_string_equal(gpu__rest(f->gpu, rest), "");
+}
+
+static void test_gpu__waits_for_records_for_so_long(void **state)
+{
+	struct fixture *f = *state;
+	char rest[64];
+
+	assert_int_equal(leave_late(f, TL_RING_ACTIVE, "", 1500), -ETIMEDOUT);
+	assert_int_equal(f->got.n, 1);
+	assert_null(gpu__rest(f->gpu, rest));
+}
+
+/* It was told to leave while the capture went on, with more time than there is now. */
+static void test_gpu__an_end_leaves_less_time(void **state)
+{
+	struct fixture *f = *state;
+	uint32_t order;
+
+	gpu__let_go(f->gpu, 0);
+	order = f->ring->order;
+	assert_int_equal(leave_late(f, TL_RING_ACTIVE, "", 1500), -ETIMEDOUT);
+	assert_int_equal(f->ring->order, order);
 }
 
 static void test_gpu_clock__reads_offsets(void **state)
@@ -449,6 +505,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_gpu__says_what_is_wrong, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_gpu__lowers_the_level, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_gpu__leaves_without_a_word, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_gpu__does_not_wait_for_nothing, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_gpu__does_not_wait_for_a_subscription, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_gpu__waits_for_records_for_so_long, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_gpu__an_end_leaves_less_time, setup, teardown),
 		cmocka_unit_test(test_gpu_clock__reads_offsets),
 		cmocka_unit_test(test_gpu_tids__reads_status),
 		cmocka_unit_test(test_gpu_tids__maps),
