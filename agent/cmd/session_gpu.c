@@ -132,7 +132,7 @@ int session_gpu__note(struct session_gpu *s, const struct tl_raw_proc *e)
 	} else if (e->what == TL_PROC_EXEC && (!p->gpu || e->hdr.ts_ns > p->entered_ns)) {
 		lose(s, e->hdr.tgid, p);
 		session_gpu_unprobe(s, e->hdr.tgid, p);
-		p->uses_cuda = p->refused = p->viewed = p->sought = false;
+		p->uses_cuda = p->refused = p->viewed = p->sought = p->probes_refused = false;
 		p->devices = p->retry_ns = 0;
 		p->look_ns = later;
 		p->pause_ns = NS_PER_S;
@@ -187,6 +187,7 @@ void session_gpu_say_level(struct session_gpu *s, uint32_t tgid, const struct gp
 	if (why) {
 		h.trouble = why->trouble;
 		h.overhead_ppm = why->ppm;
+		memcpy(h.holder, why->holder, sizeof(h.holder));
 		h.since_ns = why->since_ns ? why->since_ns : now;
 		h.hdr.ts_ns = why->until_ns ? why->until_ns : now;
 		snprintf(h.why, sizeof(h.why), "%s", why->why);
@@ -213,27 +214,33 @@ static bool may_pass(int err, const struct gpu_entry *entry, const struct gpu_pr
 	return err == -EAGAIN || err == -ETIMEDOUT || (err == -EBUSY && entry->n_stops && !p->retry_ns);
 }
 
-static void try_later(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, int err, char *why, size_t size)
+/* BUSY only if somebody holds its records. */
+static void say_refused(struct session_gpu *s, uint32_t tgid, const struct gpu_process *p, const struct gpu_entry *entry)
+{
+	struct gpu_reason r = { .trouble = *entry->holder ? TL_GPU_BUSY : TL_GPU_FINE };
+
+	memcpy(r.holder, entry->holder, sizeof(r.holder));
+	snprintf(r.why, sizeof(r.why), "%.191s", entry->why);
+	session_gpu_say_level(s, tgid, p, s->opts.level, p->probed ? TL_GPU_LAUNCHES : TL_GPU_OFF, &r);
+}
+
+static void try_later(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, const struct gpu_entry *entry)
 {
 	bool first = !p->retry_ns;
-	struct gpu_reason r = { .trouble = TL_GPU_FINE };
 
 	p->retry_ns = first ? RETRY_S * NS_PER_S : 2 * p->retry_ns;
 	if (p->retry_ns > MAX_RETRY_S * NS_PER_S)
 		p->retry_ns = MAX_RETRY_S * NS_PER_S;
 	p->look_ns = monotonic_ns() + p->retry_ns;
-	session_gpu_advise_entry(err, why, size);
-	(first ? log_warn : log_info)("pid %u: no GPU records yet: %s; tried again in %u s", tgid, why,
+	(first ? log_warn : log_info)("pid %u: no GPU records yet: %s; tried again in %u s", tgid, entry->why,
 				      (uint32_t)(p->retry_ns / NS_PER_S));
-	snprintf(r.why, sizeof(r.why), "%.191s", why);
 	if (first)
-		session_gpu_say_level(s, tgid, p, s->opts.level, p->probed ? TL_GPU_LAUNCHES : TL_GPU_OFF, &r);
+		say_refused(s, tgid, p, entry);
 }
 
 static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
 {
 	struct gpu_attach_opts opts = { .tick = beat_all, .ctx = s };
-	struct gpu_reason r = { .trouble = TL_GPU_FINE };
 	const struct gpu_server *sv = map__get(s->servers, p->server);
 	const struct gpu_process *q;
 	struct gpu_entry entry;
@@ -250,20 +257,19 @@ static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
 		p->gone = s->any_gone = true;
 		return;
 	}
-	if (err && may_pass(err, &entry, p)) {
+	if (err) {
 		p->gpu = NULL;
-		try_later(s, tgid, p, err, entry.why, sizeof(entry.why));
+		session_gpu_advise_entry(err, entry.why, sizeof(entry.why));
+	}
+	if (err && may_pass(err, &entry, p)) {
+		try_later(s, tgid, p, &entry);
 		return;
 	}
 	if (err) {
-		p->gpu = NULL;
 		p->refused = true;
 		p->trouble = err == -EBUSY ? TL_GPU_BUSY : TL_GPU_FINE;
-		session_gpu_advise_entry(err, entry.why, sizeof(entry.why));
 		log_warn("pid %u: no GPU records: %s", tgid, entry.why);
-		/* not TL_GPU_BUSY: nobody holds its records */
-		snprintf(r.why, sizeof(r.why), "%.191s", entry.why);
-		session_gpu_say_level(s, tgid, p, s->opts.level, p->probed ? TL_GPU_LAUNCHES : TL_GPU_OFF, &r);
+		say_refused(s, tgid, p, &entry);
 		return;
 	}
 	if (sv && s->opts.level == TL_GPU_GRAPH && !sv->gov.n_windows && sv->gov.pause_ns)
@@ -324,9 +330,12 @@ static int look(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, uin
 	return err;
 }
 
-static const char *why_of(struct gpu *g, char *buf, size_t size)
+static const char *why_of(uint32_t tgid, struct gpu *g, char *buf, size_t size)
 {
+	char holder[32] = "";
+
 	snprintf(buf, size, "%s", gpu__why(g));
+	session_gpu_name_holder(tgid, holder, buf, size);
 	session_gpu_advise(buf, size);
 	return buf;
 }
@@ -348,7 +357,7 @@ static void part(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, in
 		p->refused = true;
 		p->trouble = gpu__trouble(p->gpu);
 		log_warn("pid %u: %s %s", tgid, p->leaving ? "when left:" : "no GPU records:",
-			 why_of(p->gpu, words, sizeof(words)));
+			 why_of(tgid, p->gpu, words, sizeof(words)));
 	} else if (state != TL_RING_LEFT && gpu__rest(p->gpu, words)) {
 		log_warn("pid %u: its library is still %s%s: nothing more comes of it, and it leaves by itself, without "
 			 "effect on the process; another agent can enter then", tgid, *words ? "in " : "at work", words);
@@ -393,7 +402,7 @@ static void poll_one(struct session_gpu *s, uint32_t tgid, struct gpu_process *p
 		p->wait_ns = now;
 	} else if (p->wait_ns > 1 && now - p->wait_ns > NS_PER_S) {
 		p->wait_ns = 1;
-		log_warn("pid %u: %s", tgid, why_of(p->gpu, words, sizeof(words)));
+		log_warn("pid %u: %s", tgid, why_of(tgid, p->gpu, words, sizeof(words)));
 	}
 }
 

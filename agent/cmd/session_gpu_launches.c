@@ -45,7 +45,9 @@ int session_gpu_probe(struct session_gpu *s, uint32_t tgid, struct gpu_process *
 	if (n)
 		return n;
 	if (!s->cuda) {
-		say_none(s, tgid, p, s->no_probes_why);
+		if (!p->probes_refused)
+			say_none(s, tgid, p, s->no_probes_why);
+		p->probes_refused = true;
 		return 0;
 	}
 	n = cuda__add(s->cuda, tgid, why);
@@ -57,7 +59,9 @@ int session_gpu_probe(struct session_gpu *s, uint32_t tgid, struct gpu_process *
 			 *why ? "; " : "", why);
 		return s->opts.tell_tiers(s->opts.ctx, tgid, TL_T1);
 	}
-	if (n != -ESRCH) {
+	/* It is tried again when the level changes, and what was said once holds. */
+	if (n != -ESRCH && !p->probes_refused) {
+		p->probes_refused = true;
 		if (!*why)
 			snprintf(why, sizeof(why), "its libcuda has no function to probe");
 		log_warn("pid %u: launches are not seen: %s", tgid, why);
@@ -119,6 +123,8 @@ void session_gpu_pass(void *ctx, const struct tl_hdr *ev)
 			h.hdr.ts_ns = s->end_ns;
 			h.since_ns = h.since_ns < s->end_ns ? h.since_ns : s->end_ns;
 		}
+		if (h.trouble == TL_GPU_BUSY)
+			session_gpu_name_holder(ev->tgid, h.holder, h.why, sizeof(h.why));
 		session_gpu_advise(h.why, sizeof(h.why));
 		ev = &h.hdr;
 	}

@@ -17,6 +17,7 @@
 struct gpu_process {
 	uint32_t server;
 	bool uses_cuda, simulated, adopted, probed;
+	bool probes_refused;	/* ... and that was said */
 	bool leaving, gone;
 	bool ordered; /* the window that is open is open here, too */
 	bool refused; /* it cannot be recorded ... */
@@ -68,6 +69,7 @@ struct gpu_reason {
 	enum tl_gpu_trouble trouble;
 	uint32_t ppm;		/* BUDGET: of the process's speed ... */
 	uint64_t since_ns, until_ns;	/* ... in this time; 0: now */
+	char holder[32];	/* BUSY */
 	char why[192];
 };
 /* The level of a process that has no library to say it; why: NULL if there is nothing to say. */
@@ -78,6 +80,8 @@ void session_gpu_say_level(struct session_gpu *s, uint32_t tgid, const struct gp
  * to why a process could not be entered. */
 void session_gpu_advise(char *why, size_t size);
 void session_gpu_advise_entry(int err, char *why, size_t size);
+/* A subscriber that calls itself tokenlag: another agent, with another libtokenlag.so. Then who it is, in holder and why. */
+void session_gpu_name_holder(uint32_t tgid, char holder[32], char *why, size_t size);
 
 /* session_gpu_launches.c: probes on libcuda. 0, -ENOMEM, or -errno of opts.out. */
 int session_gpu_probe(struct session_gpu *s, uint32_t tgid, struct gpu_process *p);

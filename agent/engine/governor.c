@@ -468,7 +468,7 @@ static bool check_refused(struct governor *g, const struct governor_look *l,
 		[TL_GPU_FINE] = "no records can be had",
 		[TL_GPU_BROKEN] = "launches gave no records",
 		[TL_GPU_BAD_STAMPS] = "impossible times",
-		[TL_GPU_BUSY] = "another tool holds what is needed",
+		[TL_GPU_BUSY] = "somebody else holds what is needed",
 		[TL_GPU_BUDGET] = "it costs too much",
 	};
 	uint32_t trouble = l->trouble <= TL_GPU_BUDGET ? l->trouble : TL_GPU_FINE;

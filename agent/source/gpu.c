@@ -16,6 +16,7 @@
 
 #include "source/gpu_clock.h"
 #include "source/gpu_door.h"
+#include "source/gpu_other.h"
 #include "source/gpu_tids.h"
 #include "source/inject.h"
 #include "source/now.h"
@@ -179,6 +180,17 @@ static int come_by_injection(struct gpu *g, const struct gpu_attach_opts *opts, 
 	return err;
 }
 
+/* The library says only that it is at work. */
+static void name_other(pid_t pid, const struct gpu_attach_opts *opts, struct gpu_entry *entry)
+{
+	struct gpu_other other;
+
+	if (!strstr(entry->why, "another agent") || !gpu_other_agent(pid, opts->tick, opts->ctx, &other))
+		return;
+	snprintf(entry->holder, sizeof(entry->holder), "%s (pid %d)", other.name, other.pid);
+	snprintf(entry->why, sizeof(entry->why), "%s is already attached to process %d", entry->holder, pid);
+}
+
 int gpu__attach(pid_t pid, const struct gpu_attach_opts *opts, struct gpu **ret, struct gpu_entry *ret_entry)
 {
 	struct gpu *g = gpu__new(pid, opts->ring_bytes);
@@ -190,6 +202,8 @@ int gpu__attach(pid_t pid, const struct gpu_attach_opts *opts, struct gpu **ret,
 	err = come_by_door(g, opts, ret_entry->why);
 	if (err == -ENOENT)
 		err = come_by_injection(g, opts, ret_entry);
+	if (err == -EBUSY)
+		name_other(pid, opts, ret_entry);
 	if (err) {
 		gpu__free(g);
 		return err;

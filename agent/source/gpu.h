@@ -23,6 +23,7 @@ struct gpu_entry {		/* how it went, what it cost to come in, and why it failed *
 	uint32_t n_stops;
 	uint64_t stopped_ns, longest_ns;	/* as in inject_result */
 	char why[256];
+	char holder[32];	/* -EBUSY: another agent that is attached already, "" if it is not known: "tokenlag (pid 123)" */
 };
 struct gpu_attach_opts {
 	const char *library;	/* NULL: the usual places */

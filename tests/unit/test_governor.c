@@ -483,7 +483,7 @@ static void test_refused(void **state)
 		{ TL_GPU_BROKEN, true, "kernels -> launches: launches gave no records" },
 		{ TL_GPU_BAD_STAMPS, true, "kernels -> launches: impossible times" },
 		{ TL_GPU_FINE, true, "kernels -> launches: no records can be had" },
-		{ TL_GPU_BUSY, false, "kernels -> launches: another tool holds what is needed" },
+		{ TL_GPU_BUSY, false, "kernels -> launches: somebody else holds what is needed" },
 		{ 77, true, "kernels -> launches: no records can be had" },
 	};
 

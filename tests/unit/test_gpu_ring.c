@@ -2,6 +2,7 @@
 /* The agent's end of the ring: what a library writes there, and what a hostile process might. */
 #include "source/gpu.h"
 #include "source/gpu_find.h"
+#include "source/gpu_other.h"
 #include "source/gpu_clock.h"
 #include "source/gpu_tids.h"
 
@@ -9,6 +10,7 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 
 #include "unit.h"
 
@@ -479,6 +481,81 @@ static void test_gpu__sees_the_end(void **state)
 	munmap(ring, DATA);
 }
 
+/* A process that has this mapped, and waits. */
+static pid_t who_has(int fd, const void *also)
+{
+	int ready[2];
+	pid_t child;
+	char c;
+
+	assert_int_equal(pipe(ready), 0);
+	child = fork();
+	if (!child) {
+		bool good = mmap(NULL, DATA, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED;
+
+		prctl(PR_SET_NAME, "some agent");
+		if (also)
+			munmap((void *)also, DATA);
+		if (write(ready[1], good ? "y" : "n", 1) == 1)
+			pause();
+		_exit(0);
+	}
+	assert_int_equal(read(ready[0], &c, 1), 1);
+	assert_int_equal(c, 'y');
+	close(ready[0]);
+	close(ready[1]);
+	return child;
+}
+
+static void end(pid_t child)
+{
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+}
+
+static uint32_t n_ticks;
+
+static void tick(void *ctx)
+{
+	(void)ctx;
+	n_ticks++;
+}
+
+static void test_gpu_other__who_is_attached(void **state)
+{
+	int fd = memfd_create("tokenlag-ring", 0), library = memfd_create("libtokenlag.so", 0);
+	struct gpu_other other;
+	pid_t target, agent;
+	void *code;
+
+	(void)state;
+	assert_int_equal(ftruncate(fd, DATA), 0);
+	assert_int_equal(ftruncate(library, DATA), 0);
+	assert_false(gpu_other_agent(getpid(), NULL, NULL, &other));
+	target = who_has(fd, NULL);
+	assert_false(gpu_other_agent(target, NULL, NULL, &other));	/* its agent has ended */
+	agent = who_has(fd, NULL);
+	assert_true(gpu_other_agent(target, tick, NULL, &other));
+	assert_int_equal(other.pid, agent);
+	assert_string_equal(other.name, "some agent");
+	assert_true(n_ticks > 0);
+	end(agent);
+	assert_false(gpu_other_agent(target, NULL, NULL, &other));
+	/* A child of the target has its library, too. */
+	code = mmap(NULL, DATA, PROT_READ | PROT_EXEC, MAP_SHARED, library, 0);
+	assert_true(code != MAP_FAILED);
+	agent = who_has(fd, NULL);
+	assert_false(gpu_other_agent(target, NULL, NULL, &other));
+	end(agent);
+	agent = who_has(fd, code);
+	assert_true(gpu_other_agent(target, NULL, NULL, &other));
+	end(agent);
+	end(target);
+	munmap(code, DATA);
+	close(fd);
+	close(library);
+}
+
 static void test_gpu__serve_refuses(void **state)
 {
 	struct gpu *g = NULL;
@@ -514,6 +591,7 @@ int main(void)
 		cmocka_unit_test(test_gpu_tids__maps),
 		cmocka_unit_test(test_gpu_find),
 		cmocka_unit_test(test_gpu__sees_the_end),
+		cmocka_unit_test(test_gpu_other__who_is_attached),
 		cmocka_unit_test(test_gpu__serve_refuses),
 	};
 
