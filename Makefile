@@ -191,7 +191,7 @@ $(B)/tests/sim/in_target: $(call obj,tests/sim/in_target.c tests/sim/in_target_p
 	$(call say,LD)
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ -ldl -lpthread
 SIMTEST	+= $(B)/tests/sim/inject $(B)/tests/sim/entered $(B)/tests/sim/entered-static
-$(B)/tests/sim/inject: $(call obj,tests/sim/inject.c $(addprefix agent/source/,gpu.c gpu_clock.c gpu_door.c gpu_tids.c inject.c inject_target.c \
+$(B)/tests/sim/inject: $(call obj,tests/sim/inject.c $(addprefix agent/source/,gpu.c gpu_clock.c gpu_door.c gpu_other.c gpu_tids.c inject.c inject_target.c \
 		inject_x86_64.c pep768.c pep768_hand.c pep768_layout.c pep768_python.c proc_maps.c elfsyms.c seccomp.c seccomp_x86_64.c))
 	@mkdir -p $(@D)
 	$(call say,LD)

@@ -207,11 +207,13 @@ static void beat_all(void *ctx)
 	}
 }
 
-/* Threads that run, or are stopped, will wait one day. A library that serves somebody is free soon
- * if that was an agent that was killed: one more try tells. */
+/* Threads that run, or are stopped, will wait one day; who has no descriptor free will have one. A library that serves somebody is free soon if that was an agent
+ * that was killed: one more try tells. */
 static bool may_pass(int err, const struct gpu_entry *entry, const struct gpu_process *p)
 {
-	return err == -EAGAIN || err == -ETIMEDOUT || (err == -EBUSY && entry->n_stops && !p->retry_ns);
+	bool scarce = err == -EMFILE || err == -ENFILE || err == -ENOMEM;
+
+	return scarce || err == -EAGAIN || err == -ETIMEDOUT || (err == -EBUSY && entry->n_stops && !p->retry_ns);
 }
 
 /* BUSY only if somebody holds its records. */

@@ -196,9 +196,10 @@ int gpu__attach(pid_t pid, const struct gpu_attach_opts *opts, struct gpu **ret,
 	struct gpu *g = gpu__new(pid, opts->ring_bytes);
 	int err;
 
-	*ret_entry = (struct gpu_entry){ 0 };
+	*ret_entry = (struct gpu_entry){ .why = "this agent is out of memory" };
 	if (!g)
 		return -ENOMEM;
+	*ret_entry->why = 0;
 	err = come_by_door(g, opts, ret_entry->why);
 	if (err == -ENOENT)
 		err = come_by_injection(g, opts, ret_entry);

@@ -2,13 +2,13 @@
 /* Looks for the other end of a ring: it is one file, mapped by two processes. */
 #include "source/gpu_other.h"
 
+#include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "source/proc.h"
 #include "tl_ring.h"
 
 enum { MAX_RINGS = 8 };
@@ -64,32 +64,46 @@ struct look {
 	void *ctx;
 };
 
-static int look_at(void *ctx, pid_t pid)
+static bool is_agent(const struct look *l, pid_t pid)
 {
-	const struct look *l = ctx;
 	struct rings r;
 
-	if (pid == l->pid || pid == getpid())
-		return 0;
+	if (pid <= 0 || pid == l->pid || pid == getpid())
+		return false;
 	if (l->tick)
 		l->tick(l->ctx);
 	read_rings(pid, &r);
 	for (uint32_t i = 0; i < r.n && !r.library; i++)
 		if (has(&l->of, r.v[i]))
-			return pid;
-	return 0;
+			return true;
+	return false;
+}
+
+static pid_t look_at_all(const struct look *l)
+{
+	DIR *dir = opendir("/proc");
+	struct dirent *d;
+	pid_t who = 0;
+
+	while (dir && !who && (d = readdir(dir))) {
+		if (is_agent(l, atoi(d->d_name)))
+			who = atoi(d->d_name);
+	}
+	if (dir)
+		closedir(dir);
+	return who;
 }
 
 bool gpu_other_agent(pid_t pid, void (*tick)(void *ctx), void *ctx, struct gpu_other *ret)
 {
 	struct look l = { .pid = pid, .tick = tick, .ctx = ctx };
 	char file[64];
+	pid_t who;
 	FILE *f;
-	int who;
 
 	read_rings(pid, &l.of);
-	who = l.of.n ? proc_each(look_at, &l) : 0;
-	if (who <= 0)
+	who = l.of.n ? look_at_all(&l) : 0;
+	if (!who)
 		return false;
 	*ret = (struct gpu_other){ .pid = who };
 	snprintf(file, sizeof(file), "/proc/%d/comm", who);

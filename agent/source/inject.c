@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 enum {
-	N_BUSY_TRIES = 5,
+	N_BUSY_TRIES = 5, MAX_LEFT = 8,	/* killed agents whose descriptors are closed at a time */
 	N_TRIES = 20, MAX_BUSY = 8,	/* threads that run, looked at in one try */
 	STACK_ROOM = 256 * 1024,	/* that a thread must have left */
 };
@@ -370,6 +370,9 @@ static int visit(const struct inject_target *t, struct inject_visit *v, struct i
 
 /* ---- descriptors ---- */
 
+/* As the kernel calls those that the target has made for us. */
+static const char ring_link[] = "/memfd:tokenlag-ring (deleted)", library_link[] = "/memfd:libtokenlag.so (deleted)";
+
 /* Made in the target just now: by its name; the newest, if others were left behind. */
 static int find_memfd(pid_t pid, const char *name)
 {
@@ -386,7 +389,7 @@ static int find_memfd(pid_t pid, const char *name)
 	while ((d = readdir(dir))) {
 		n = readlinkat(dirfd(dir), d->d_name, link, sizeof(link) - 1);
 		link[n < 0 ? 0 : n] = 0;
-		if (!strncmp(link, name, strlen(name)) && atoi(d->d_name) > fd)
+		if (!strcmp(link, name) && atoi(d->d_name) > fd)
 			fd = atoi(d->d_name);
 	}
 	closedir(dir);
@@ -452,22 +455,19 @@ int inject_open_library(const char *path)
 
 /* ---- the whole ---- */
 
-/* Two visits: memfds are made, and once they are filled, taken. *ret_busy: the
- * library serves another ring. */
-static int bring(const struct inject_target *t, int library, const struct inject_opts *o, struct inject_result *r,
+/* Two visits: memfds are made, and once they are filled, taken. *ret_busy: the library serves another ring. */
+static int bring_once(const struct inject_target *t, int library, const struct inject_opts *o, struct inject_result *r,
 		 bool *ret_busy)
 {
 	struct inject_visit v = { .what = INJECT_MEMFDS, .library = -1, .ring = -1, .opts = o };
 	int err, result = 0;
 
 	err = visit(t, &v, r, &result);
-	if (!err)
-		err = result;
-	if (err)
-		return err;
+	if (err || result)
+		return err ? err : inject_target__explain(t, result, r->why);
 	v.what = INJECT_LOAD;
-	v.ring = find_memfd(t->pid, "/memfd:tokenlag-ring");
-	v.library = t->start ? -1 : find_memfd(t->pid, "/memfd:libtokenlag.so");
+	v.ring = find_memfd(t->pid, ring_link);
+	v.library = t->start ? -1 : find_memfd(t->pid, library_link);
 	if (v.ring < 0 || (!t->start && v.library < 0))
 		return -EBADF;
 	if (!t->start)
@@ -477,10 +477,31 @@ static int bring(const struct inject_target *t, int library, const struct inject
 		err = r->memfd;
 	if (!err)
 		err = o->prepare(o->ctx, r->memfd);
-	if (!err)
-		err = visit(t, &v, r, &result);
+	if (err) {
+		snprintf(r->why, sizeof(r->why), "process %d cannot be given a ring and a library: %s", t->pid, strerror(-err));
+		v.what = INJECT_CLOSE;
+		visit(t, &v, r, &result);
+		return err;
+	}
+	err = visit(t, &v, r, &result);
 	*ret_busy = !err && result == -EBUSY;
-	return err ? err : result;
+	return err ? err : result && !*ret_busy ? inject_target__explain(t, result, r->why) : result;
+}
+
+/* By agents that were killed between two visits. Nobody uses them: whoever enters has a lock, and no code of ours runs. */
+static int close_left(const struct inject_target *t, const struct inject_opts *o, struct inject_result *r)
+{
+	struct inject_visit v = { .what = INJECT_CLOSE, .opts = o };
+	int err = 0, unused;
+
+	for (int i = 0; i < MAX_LEFT && !err; i++) {
+		v.ring = find_memfd(t->pid, ring_link);
+		v.library = find_memfd(t->pid, library_link);
+		if (v.ring < 0 && v.library < 0)
+			break;
+		err = visit(t, &v, r, &unused);
+	}
+	return err;
 }
 
 static void drop_memfd(struct inject_result *r)
@@ -501,7 +522,7 @@ static const char *lacks(pid_t pid)
 
 static void explain(struct inject_result *r, pid_t pid, int err)
 {
-	const char *what = "cannot be entered";
+	const char *what = NULL;
 
 	if (r->why[0])
 		return;
@@ -517,7 +538,10 @@ static void explain(struct inject_result *r, pid_t pid, int err)
 		what = "has the library at work for another agent; if that has ended, try again in 2 s";
 	else if (err == -ESRCH)
 		what = "has ended";
-	snprintf(r->why, sizeof(r->why), "process %d %s", pid, what);
+	if (what)
+		snprintf(r->why, sizeof(r->why), "process %d %s", pid, what);
+	else
+		snprintf(r->why, sizeof(r->why), "process %d cannot be entered: %s", pid, strerror(-err));
 }
 
 int inject_check(pid_t pid, const char *path, char why[160])
@@ -555,14 +579,15 @@ int inject(pid_t pid, const struct inject_opts *opts, struct inject_result *ret)
 	if (!err) {
 		bool busy = true;
 
+		err = close_left(&t, opts, ret);
 		/* One that was just told to leave takes a moment to be free for the next. */
-		for (int i = 0; i < N_BUSY_TRIES && busy; i++) {
+		for (int i = 0; i < N_BUSY_TRIES && busy && !err; i++) {
 			if (i) {
 				drop_memfd(ret);
 				pause_us(50000);
 			}
 			busy = false;
-			err = bring(&t, library, opts, ret, &busy);
+			err = bring_once(&t, library, opts, ret, &busy);
 		}
 		inject_target__close(&t);
 	}

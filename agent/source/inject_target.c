@@ -3,6 +3,7 @@
  * the reasons not to do it. */
 #include "source/inject_priv.h"
 
+#include <dirent.h>
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -87,6 +88,104 @@ static bool wants_musl(int exe)
 			n = pread(exe, name, sizeof(name) - 1, e.phdrs[i].p_offset);
 	name[n > 0 ? n : 0] = 0;
 	return strstr(name, "/ld-musl") != NULL;
+}
+
+/* ---- what it may still have ---- */
+
+enum {
+	FILES = 3,		/* two memfds, and what dlopen() opens; 1 for a library that is there */
+	FILES_OF_SCRIPT = 5,	/* the script and its socket, too */
+	MAP_MB = 36, DATA_MB = 20,	/* the ring, CUPTI's buffers, two stacks, the library; without the ring */
+};
+
+/* Soft limit of that name in /proc/PID/limits, -1: none, or not known. */
+static long limit_of(pid_t pid, const char *name, long *ret_hard)
+{
+	char path[64], line[256], soft[32] = "", hard[32] = "";
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/limits", pid);
+	f = fopen(path, "re");
+	if (!f)
+		return -1;
+	while (fgets(line, sizeof(line), f)) {
+		if (!strncmp(line, name, strlen(name))) {
+			sscanf(line + strlen(name), "%31s %31s", soft, hard);
+			break;
+		}
+	}
+	fclose(f);
+	*ret_hard = *hard >= '0' && *hard <= '9' ? strtol(hard, NULL, 10) : -1;
+	return *soft >= '0' && *soft <= '9' ? strtol(soft, NULL, 10) : -1;
+}
+
+static int check_files(pid_t pid, int needed, char why[160])
+{
+	long hard = -1, limit = limit_of(pid, "Max open files", &hard), n = 0, more;
+	char path[64];
+	struct dirent *d;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+	dir = limit < 0 ? NULL : opendir(path);
+	if (!dir)
+		return 0;
+	while ((d = readdir(dir)))
+		n += *d->d_name != '.' && atol(d->d_name) < limit;
+	closedir(dir);
+	if (limit - n >= needed)
+		return 0;
+	more = limit < 64 ? 128 : 2 * limit;
+	if (hard >= 0 && hard < more)
+		return refuse(why, -EMFILE, "process %d has %ld of %ld descriptors open, and %d more are needed (prlimit --pid %d "
+			      "--nofile=%ld:%ld)", pid, n, limit, needed, pid, more, more);
+	return refuse(why, -EMFILE, "process %d has %ld of %ld descriptors open, and %d more are needed (prlimit --pid %d --nofile=%ld:)",
+		      pid, n, limit, needed, pid, more);
+}
+
+static int check_memory(pid_t pid, char why[160])
+{
+	static const struct { const char *limit, *used, *what, *option; long mb; } rows[] = {
+		{ "Max address space", "VmSize", "map", "as", MAP_MB },
+		{ "Max data size", "VmData", "allocate", "data", DATA_MB },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		long hard, limit = limit_of(pid, rows[i].limit, &hard), used = status_of(pid, rows[i].used) * 1024;
+
+		if (limit >= 0 && limit - used < rows[i].mb << 20)
+			return refuse(why, -ENOMEM, "process %d may %s %ld MB more, and needs %ld (prlimit --pid %d --%s=%ld:)", pid,
+				      rows[i].what, limit > used ? (limit - used) >> 20 : 0, rows[i].mb, pid, rows[i].option,
+				      used + (2 * rows[i].mb << 20));
+	}
+	return 0;
+}
+
+static int check_room(const struct inject_target *t, enum inject_way way, char why[160])
+{
+	int err = check_files(t->pid, way == INJECT_BY_SCRIPT ? FILES_OF_SCRIPT : t->start ? 1 : FILES, why);
+
+	return err ? err : check_memory(t->pid, why);
+}
+
+int inject_target__explain(const struct inject_target *t, int err, char why[160])
+{
+	int scarce;
+
+	if (err != -EMFILE && err != -ENFILE && err != -ENOMEM && err != -EAGAIN && err != -ELIBACC)
+		return err;
+	scarce = check_room(t, INJECT_BY_PTRACE, why);
+	if (scarce)
+		return scarce;
+	if (err == -EMFILE)
+		refuse(why, err, "a thread of process %d has no descriptor free", t->pid);
+	else if (err == -ENFILE)
+		refuse(why, err, "this host has no file free for process %d (sysctl fs.file-max)", t->pid);
+	else if (err == -ENOMEM)
+		refuse(why, err, "process %d gets no memory (memory.max of its cgroup, vm.max_map_count, vm.overcommit_memory)", t->pid);
+	else if (err == -EAGAIN)
+		refuse(why, err, "process %d may not have another thread (ulimit -u, pids.max of its cgroup)", t->pid);
+	return err;
 }
 
 static int check_exe(pid_t pid, enum inject_way way, char why[160])
@@ -300,6 +399,8 @@ int inject_target__open(pid_t pid, int library, enum inject_way way, struct inje
 		err = refuse(why, -ENOTSUP, "no room for code behind that of the libc of process %d", pid);
 	if (!err && t.left_behind)
 		err = await_end(&t, why);
+	if (!err)
+		err = check_room(&t, way, why);
 	if (err) {
 		inject_target__close(&t);
 		return err;

@@ -61,6 +61,7 @@ asm(".pushsection .rodata\n"
     "	movl (%rax), %r13d\n"
     "	cmpl $2, 144(%rbx)\n"
     "	je 2f\n"
+    "	ja 4f\n"
     "	movq $-1, %rax\n"
     "	cmpq $0, 200(%rbx)\n"
     "	jne 1f\n"
@@ -68,12 +69,17 @@ asm(".pushsection .rodata\n"
     "	leaq 208(%rbx), %rdi\n"
     "	movl $3, %esi\n"
     "	syscall\n"
+    "	movq %rax, 184(%rbx)\n"
+    "	testq %rax, %rax\n"
+    "	js 9f\n"
     "1:	movq %rax, 176(%rbx)\n"
     "	movl $319, %eax\n"
     "	leaq 232(%rbx), %rdi\n"
     "	movl $3, %esi\n"
     "	syscall\n"
     "	movq %rax, 184(%rbx)\n"
+    "	testq %rax, %rax\n"
+    "	js 5f\n"
     "	jmp 9f\n"
     "2:	movq 200(%rbx), %rax\n"
     "	testq %rax, %rax\n"
@@ -95,7 +101,7 @@ asm(".pushsection .rodata\n"
     "4:	movl $3, %eax\n"	/* close */
     "	movl 184(%rbx), %edi\n"
     "	syscall\n"
-    "	movl $3, %eax\n"
+    "5:	movl $3, %eax\n"
     "	movl 176(%rbx), %edi\n"
     "	syscall\n"
     "9:	movl %r13d, (%r12)\n"
@@ -281,6 +287,6 @@ int inject_arch__done(const struct inject_target *t, const struct inject_visit *
 
 	if (pread(t->mem, &f, offsetof(struct frame, pad), v->frame) < 0 || f.done != DONE_MAGIC)
 		return 0;
-	*ret = v->what == INJECT_LOAD ? f.result : f.ring < 0 ? f.ring : f.library < 0 && !f.start ? f.library : 0;
+	*ret = v->what == INJECT_LOAD ? f.result : v->what == INJECT_MEMFDS && f.ring < 0 ? f.ring : 0;
 	return 1;
 }

@@ -109,7 +109,7 @@ static int await_result(const struct visit *v, int connection, int *ret)
 
 static int copy_library(int from)
 {
-	int to = memfd_create("libtokenlag.so", MFD_CLOEXEC), err = 0;
+	int to = memfd_create("libtokenlag.so-given", MFD_CLOEXEC), err = 0;
 	struct stat st;
 	off_t at = 0;
 
@@ -130,7 +130,7 @@ static int copy_library(int from)
 
 static int make_ring(const struct inject_opts *o)
 {
-	int fd = memfd_create("tokenlag-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING), err;
+	int fd = memfd_create("tokenlag-ring-given", MFD_CLOEXEC | MFD_ALLOW_SEALING), err;
 
 	if (fd < 0)
 		return -errno;

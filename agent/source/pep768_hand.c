@@ -153,6 +153,7 @@ static int write_script(struct pep768_hand *h, uid_t uid, gid_t gid)
 		return -errno;
 	snprintf(folder, sizeof(folder), "/dev/shm/%s", h->name);
 	len = snprintf(text, sizeof(text), "%.*s%s%s", (int)(at - script), script, folder, at + 2);
+	errno = 0;
 	if (write(fd, text, len) != len || fchown(fd, uid, gid))
 		err = errno ? -errno : -ENOSPC;
 	close(fd);
@@ -212,8 +213,8 @@ int pep768_hand__open(pid_t pid, struct pep768_hand *ret, char why[96])
 	sweep(h.shm);
 	err = fill(&h);
 	if (err) {
-		snprintf(why, 96, "a script for its Python cannot be put into its /dev/shm (%s)",
-			 strerror(-err));
+		snprintf(why, 96, "a script for its Python cannot be put into its /dev/shm (%s)%s", strerror(-err),
+			 err == -ENOSPC ? ": free some of it" : "");
 		pep768_hand__close(&h);
 		return err;
 	}

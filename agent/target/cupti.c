@@ -69,6 +69,16 @@ static char *maps__next(struct maps *m)
 	}
 }
 
+static int check_maps(void)
+{
+	struct maps m;
+	int err = maps__open(&m);
+
+	if (!err)
+		close(m.fd);
+	return err;
+}
+
 /* The first mapped file whose name begins with `name`, behind `skip`. */
 static bool mapped(const char *name, const char *skip, char *ret, size_t size)
 {
@@ -187,6 +197,11 @@ int cupti__find(struct cupti *c, char *why, size_t why_size)
 	int err;
 
 	memset(c, 0, sizeof(*c));
+	err = check_maps();
+	if (err) {
+		snprintf(why, why_size, "its mappings cannot be read to find CUPTI (error %d): no descriptor is free?", -err);
+		return err;
+	}
 	if (mapped("libcupti.so", NULL, c->path, sizeof(c->path))) {
 		c->lib = mapped_lib(c->path);
 		c->several = mapped("libcupti.so", c->path, other, sizeof(other));

@@ -5,6 +5,7 @@
 #include <linux/seccomp.h>
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -60,6 +62,42 @@ static void *allocate(void *ctx)
 	for (int i = 0; i < 64; i++)
 		free(v[i]);
 	return NULL;
+}
+
+/* As agents leave them that are killed between two visits. */
+static void keep_left(void)
+{
+	for (int i = 0; i < 3; i++)
+		if (syscall(SYS_memfd_create, "tokenlag-ring", 0) < 0 || syscall(SYS_memfd_create, "libtokenlag.so", 0) < 0)
+			exit(2);
+}
+
+/* How many descriptors more it may open, which it does. */
+static int fill_files(void)
+{
+	int n = 0;
+
+	while (dup(STDERR_FILENO) >= 0)
+		n++;
+	return n;
+}
+
+/* The only thread that waits where it can be sent away has descriptors of its own, of which one is free. */
+static void *live_apart(void *ctx)
+{
+	const int *steps = ctx;
+	int last;
+
+	if (unshare(CLONE_FILES) || setrlimit(RLIMIT_NOFILE, &(struct rlimit){ 64, 64 }))
+		exit(2);
+	last = fill_files() > 0 ? 63 : -1;
+	close(last);
+	puts("begun");
+	fflush(stdout);
+	for (int i = 0; i < *steps; i++)
+		nanosleep(&(struct timespec){ 0, 10000000 }, NULL);
+	printf("free %d\n", fill_files());
+	exit(0);
 }
 
 enum { FILTER_MAX = 256 };
@@ -118,7 +156,8 @@ static void be_traced(void)
 }
 
 /* entered MODE STEPS: mode "waits" (with threads in epoll and malloc), "writes" (never sleeps), "computes" (no
- * system calls at all), "sandboxed", "confined" (the same, and no memfd) or "traced" (these wait). */
+ * system calls at all), "sandboxed", "confined" (the same, and no memfd), "traced", "left" (descriptors of
+ * killed agents are there; these wait) or "apart" (one descriptor is free). */
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 2 ? argv[1] : "";
@@ -135,6 +174,13 @@ int main(int argc, char **argv)
 		sandbox(SYS_memfd_create);
 	if (!strcmp(mode, "traced"))
 		be_traced();
+	if (!strcmp(mode, "left"))
+		keep_left();
+	if (!strcmp(mode, "apart")) {
+		pthread_create(&threads[0], NULL, live_apart, &steps);
+		for (;;)
+			pause();
+	}
 	if (!strcmp(mode, "waits")) {
 		for (; n_threads < 4; n_threads++)
 			pthread_create(&threads[n_threads], NULL, n_threads % 2 ? allocate : wait_on,
