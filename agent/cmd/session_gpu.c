@@ -282,6 +282,7 @@ static void enter(struct session_gpu *s, uint32_t tgid, struct gpu_process *p)
 	p->before = (struct gpu_counts){ 0 };
 	p->wait_ns = p->retry_ns = 0;
 	p->ordered = false;
+	p->window = (struct gpu_probed_window){ 0 };
 	if (entry.way == GPU_BY_DOOR)
 		log_info("pid %u: the library that it was started with gives GPU records", tgid);
 	else if (entry.way == GPU_BY_PYTHON)
@@ -395,6 +396,8 @@ static void poll_one(struct session_gpu *s, uint32_t tgid, struct gpu_process *p
 	enum tl_ring_state state = gpu__state(p->gpu);
 	char words[256];
 
+	if (n >= 0)
+		session_gpu_judge_window(tgid, p);
 	if (n < 0 || (!n && (state == TL_RING_REFUSED || state == TL_RING_LEFT)) ||
 	    gpu__is_late(p->gpu, now)) {
 		part(s, tgid, p, n, now);
@@ -506,9 +509,11 @@ int session_gpu__end(struct session_gpu *s, uint64_t end_ns)
 	for (p = map__oldest(s->processes, NULL); p; p = map__newer(s->processes, p, NULL))
 		p->leaving = true;
 	for (p = map__oldest(s->processes, &tgid); p; p = map__newer(s->processes, p, &tgid)) {
-		if (p->gpu)
-			part(s, tgid, p, gpu__wait_left(p->gpu, session_gpu_pass, s),
-			     monotonic_ns());
+		if (!p->gpu)
+			continue;
+		err = gpu__wait_left(p->gpu, session_gpu_pass, s);
+		session_gpu_judge_window(tgid, p);
+		part(s, tgid, p, err, monotonic_ns());
 	}
 	if (!s->uses_cuda && s->opts.asked)
 		log_warn(

@@ -91,14 +91,65 @@ static bool may_be_told_by_cupti(const struct gpu_process *p, const struct tl_gp
 	       (l->call == TL_CALL_KERNEL || l->call == TL_CALL_GRAPH || l->call == TL_CALL_COPY);
 }
 
+enum { DEAD_LAUNCHES = 32, SETTLE_NS = 100000000 };
+
+/* Callbacks and records are switched on behind the mark that opens a window. */
+static void count_in_window(struct gpu_process *p, const struct tl_gpu_launch *l)
+{
+	struct gpu_probed_window *w = &p->window;
+	bool counts = l->call == TL_CALL_GRAPH || (l->call == TL_CALL_KERNEL && !w->graphs);
+
+	if (w->open_ns && counts && l->hdr.ts_ns > w->open_ns + SETTLE_NS && (!w->close_ns || l->hdr.ts_ns < w->close_ns))
+		w->n_launches += l->n;
+}
+
+static void note_mark(struct session_gpu *s, const struct tl_hdr *ev)
+{
+	struct gpu_process *p = map__get(s->processes, ev->tgid);
+
+	if (!p || !p->gpu)
+		return;
+	if (ev->flags & TL_CLOCK_OPENS)
+		p->window = (struct gpu_probed_window){ ev->ts_ns, 0, ev->flags & TL_CLOCK_GRAPHS, 0, gpu__counts(p->gpu) };
+	else if (p->window.open_ns)
+		p->window.close_ns = ev->ts_ns;
+}
+
+/* The library cannot know: to it, a CUPTI that tells nothing is a process that does nothing. */
+void session_gpu_judge_window(uint32_t tgid, struct gpu_process *p)
+{
+	struct gpu_counts now = gpu__counts(p->gpu), *was = &p->window.before;
+	struct gpu_probed_window w = p->window;
+	char why[160];
+
+	if (!w.close_ns || gpu__state(p->gpu) == TL_RING_ACTIVE)
+		return;
+	p->window = (struct gpu_probed_window){ 0 };
+	if (w.n_launches < DEAD_LAUNCHES || w.close_ns - w.open_ns < NS_PER_S || now.launches != was->launches ||
+	    now.records != was->records || now.bad != was->bad || now.dropped != was->dropped)
+		return;
+	snprintf(why, sizeof(why), "collection is dead: probes saw %llu launches, and CUPTI told of none and gave no record",
+		 (unsigned long long)w.n_launches);
+	p->refused = true;
+	p->trouble = TL_GPU_BROKEN;
+	gpu__break(p->gpu, p->probed ? TL_GPU_LAUNCHES : TL_GPU_OFF, w.n_launches, why);
+	session_gpu_advise(why, sizeof(why));
+	log_warn("pid %u: no GPU records: %s", tgid, why);
+	if (!p->leaving)
+		gpu__let_go(p->gpu, 0);
+	p->leaving = true;
+}
+
 int session_gpu__launch(struct session_gpu *s, const struct tl_hdr *ev)
 {
 	const struct tl_gpu_launch *l = (const void *)ev;
-	const struct gpu_process *p = map__get(s->processes, ev->tgid);
+	struct gpu_process *p = map__get(s->processes, ev->tgid);
 	struct gpu_server *sv = p ? map__get(s->servers, p->server) : NULL;
 
 	if (s->end_ns && ev->ts_ns > s->end_ns)
 		return 0;
+	if (p)
+		count_in_window(p, l);
 	if (sv && ev->ts_ns > sv->launch_ns)
 		sv->launch_ns = ev->ts_ns;
 	if (may_be_told_by_cupti(p, l) && !twins__saw(s->twins, l))
@@ -111,6 +162,8 @@ void session_gpu_pass(void *ctx, const struct tl_hdr *ev)
 	struct session_gpu *s = ctx;
 	struct tl_gpu_health h;
 
+	if (ev->kind == TL_CLOCK && ev->flags & (TL_CLOCK_OPENS | TL_CLOCK_CLOSES))
+		note_mark(s, ev);
 	if (s->end_ns && ev->ts_ns > s->end_ns && ev->kind != TL_GPU_HEALTH)
 		return;
 	if (ev->kind == TL_GPU_LAUNCH && s->twins)

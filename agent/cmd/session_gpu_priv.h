@@ -14,6 +14,13 @@
 #include "source/nvml.h"
 #include "source/nvml_view.h"
 
+struct gpu_probed_window {		/* of the library's, as probes see it */
+	uint64_t open_ns, close_ns;	/* 0: none, or not yet */
+	bool graphs;		/* no records of single kernels are asked for */
+	uint64_t n_launches;	/* that should have given a record */
+	struct gpu_counts before;	/* what the library had told of before it */
+};
+
 struct gpu_process {
 	uint32_t server;
 	bool uses_cuda, simulated, adopted, probed;
@@ -28,6 +35,7 @@ struct gpu_process {
 	enum tl_gpu_trouble trouble; /* ... for this reason */
 	struct gpu *gpu; /* NULL: not entered */
 	struct gpu_counts before; /* at the last look */
+	struct gpu_probed_window window;
 	uint64_t look_ns, pause_ns; /* when to look at it again; 0: never */
 	uint64_t devices; /* that it is on, by NVML's index */
 	bool sought, viewed; /* ... was asked for; `view` was made */
@@ -85,6 +93,8 @@ void session_gpu_name_holder(uint32_t tgid, char holder[32], char *why, size_t s
 
 /* session_gpu_launches.c: probes on libcuda. 0, -ENOMEM, or -errno of opts.out. */
 int session_gpu_probe(struct session_gpu *s, uint32_t tgid, struct gpu_process *p);
+/* A window closed in which probes saw launches, and CUPTI none: it is left. */
+void session_gpu_judge_window(uint32_t tgid, struct gpu_process *p);
 void session_gpu_unprobe(struct session_gpu *s, uint32_t tgid, struct gpu_process *p);
 int session_gpu_poll_probes(struct session_gpu *s, uint64_t now_ns);
 int session_gpu_end_probes(struct session_gpu *s);

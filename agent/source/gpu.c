@@ -41,6 +41,7 @@ struct gpu {
 	enum tl_gpu_level level;	/* as ordered */
 	enum tl_gpu_level fallback;	/* if there is no library any more */
 	bool lowered;		/* ... and that is not told yet */
+	uint64_t n_unanswered;	/* because of so many launches; 0: of something else */
 	char reason[sizeof(((struct tl_gpu_health *)0)->why)];
 	bool broken, leaving, behind;
 	uint64_t late_ns;	/* leaving: should have left by then ... */
@@ -242,6 +243,12 @@ void gpu__lower(struct gpu *g, enum tl_gpu_level level, const char *why)
 	gpu__pause(g);
 }
 
+void gpu__break(struct gpu *g, enum tl_gpu_level level, uint64_t n_launches, const char *why)
+{
+	gpu__lower(g, level, why);
+	g->n_unanswered = n_launches;
+}
+
 void gpu__falls_to(struct gpu *g, enum tl_gpu_level level)
 {
 	g->fallback = level;
@@ -428,7 +435,12 @@ static void tell_health(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *c
 		snprintf(h.why, sizeof(h.why), "%s", g->why);
 	if (g->lowered && !*h.why)
 		memcpy(h.why, g->reason, sizeof(h.why));
+	if (g->n_unanswered) {
+		h.trouble = TL_GPU_BROKEN;
+		h.launches += g->n_unanswered;
+	}
 	g->lowered = false;
+	g->n_unanswered = 0;
 	*t = c;
 	g->told_ns = now_ns;
 	g->told_state = state;

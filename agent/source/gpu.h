@@ -47,8 +47,9 @@ void gpu__order(struct gpu *g, enum tl_gpu_level level, uint32_t max_window_ms);
 void gpu__pause(struct gpu *g);
 /* A lower level from now on, and why: said by a tl_gpu_health at once. */
 void gpu__lower(struct gpu *g, enum tl_gpu_level level, const char *why);
-/* What there is without the library, before it comes and after it has gone: OFF,
- * if nothing else is said. */
+/* The same, for TL_GPU_BROKEN: others saw so many launches of which the library told nothing. */
+void gpu__break(struct gpu *g, enum tl_gpu_level level, uint64_t n_launches, const char *why);
+/* What there is without the library, before it comes and after it has gone: OFF, if nothing else is said. */
 void gpu__falls_to(struct gpu *g, enum tl_gpu_level level);
 
 struct gpu_counts {		/* so far, as the library says it */

@@ -14,6 +14,7 @@
  *   subscribe_slow[=MS]          the first cuptiSubscribe takes 10 s, or so long
  *   held                         somebody else is subscribed: error 39, TL_SIM_HOLDER is its name
  *   dead_after_empty             after a session without records there are never any, without an error
+ *   deaf                         calls succeed, and neither a callback nor a record ever comes
  *   zero_stamps_after=N          start and end are 0 from the n-th record on
  *   flush_deadlock               cuptiActivityFlushAll never returns if no buffer was ever asked for
  *   flush_hang                   ... and never at all

@@ -314,6 +314,26 @@ static void test_gpu__leaves_without_a_word(void **state)
 	assert_int_equal(f->got.health.to_level, TL_GPU_KERNELS);	/* nothing was lost by it */
 }
 
+static void test_gpu__others_saw_launches(void **state)
+{
+	struct fixture *f = *state;
+
+	gpu__falls_to(f->gpu, TL_GPU_LAUNCHES);
+	gpu__order(f->gpu, TL_GPU_KERNELS, 0);
+	f->ring->state = TL_RING_IDLE;
+	poll_after(f, 10);
+	gpu__break(f->gpu, TL_GPU_LAUNCHES, 340, "collection is dead: probes saw 340 launches");
+	poll_after(f, 10);
+	assert_int_equal(f->got.health.trouble, TL_GPU_BROKEN);
+	assert_int_equal(f->got.health.launches, 340);
+	assert_int_equal(f->got.health.level, TL_GPU_KERNELS);
+	assert_int_equal(f->got.health.to_level, TL_GPU_LAUNCHES);
+	assert_string_equal(f->got.health.why, "collection is dead: probes saw 340 launches");
+	poll_after(f, 1000);
+	assert_int_equal(f->got.health.trouble, TL_GPU_FINE);	/* said once */
+	assert_int_equal(f->got.health.launches, 0);
+}
+
 /* A capture that ended so long ago waits for nothing: only what is there is taken. */
 static int leave_late(struct fixture *f, uint32_t ring_state, const char *why, uint64_t ms_ago)
 {
@@ -582,6 +602,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_gpu__says_what_is_wrong, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_gpu__lowers_the_level, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_gpu__leaves_without_a_word, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_gpu__others_saw_launches, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_gpu__does_not_wait_for_nothing, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_gpu__does_not_wait_for_a_subscription, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_gpu__waits_for_records_for_so_long, setup, teardown),
