@@ -27,7 +27,8 @@ enum tl_ring_order {		/* what the agent wants; the library follows within 10 ms 
 enum tl_ring_state {		/* what the library does */
 	TL_RING_STARTING = 0, TL_RING_IDLE = 1, TL_RING_ACTIVE = 2, TL_RING_LEFT = 3,
 	TL_RING_REFUSED = 4,	/* cannot: `why` says it */
-	TL_RING_LEAVING = 5,	/* told to, and all that it had is in the ring: lets go of CUPTI. `why`: by which call */
+	TL_RING_LEAVING = 5,	/* told to, and all that it had is in the ring: lets go of CUPTI.
+				 * `why`: by which call */
 };
 
 struct tl_ring {		/* at the start of the memfd; all counters only grow */

@@ -46,7 +46,8 @@ void session_gpu__free(struct session_gpu *s)
 
 	if (!s)
 		return;
-	for (p = s->processes ? map__oldest(s->processes, NULL) : NULL; p; p = map__newer(s->processes, p, NULL)) {
+	for (p = s->processes ? map__oldest(s->processes, NULL) : NULL; p;
+	     p = map__newer(s->processes, p, NULL)) {
 		if (p->gpu)
 			gpu__let_go(p->gpu, monotonic_ns());
 	}
@@ -207,26 +208,31 @@ static void beat_all(void *ctx)
 	}
 }
 
-/* Threads that run, or are stopped, will wait one day; who has no descriptor free will have one. A library that serves somebody is free soon if that was an agent
- * that was killed: one more try tells. */
+/* Threads that run, or are stopped, will wait one day; who has no descriptor free will have one.
+ * A library that serves somebody is free soon if that was an agent that was killed: one more try
+ * tells. */
 static bool may_pass(int err, const struct gpu_entry *entry, const struct gpu_process *p)
 {
 	bool scarce = err == -EMFILE || err == -ENFILE || err == -ENOMEM;
 
-	return scarce || err == -EAGAIN || err == -ETIMEDOUT || (err == -EBUSY && entry->n_stops && !p->retry_ns);
+	return scarce || err == -EAGAIN || err == -ETIMEDOUT ||
+		(err == -EBUSY && entry->n_stops && !p->retry_ns);
 }
 
 /* BUSY only if somebody holds its records. */
-static void say_refused(struct session_gpu *s, uint32_t tgid, const struct gpu_process *p, const struct gpu_entry *entry)
+static void say_refused(struct session_gpu *s, uint32_t tgid, const struct gpu_process *p,
+			const struct gpu_entry *entry)
 {
 	struct gpu_reason r = { .trouble = *entry->holder ? TL_GPU_BUSY : TL_GPU_FINE };
 
 	memcpy(r.holder, entry->holder, sizeof(r.holder));
 	snprintf(r.why, sizeof(r.why), "%.191s", entry->why);
-	session_gpu_say_level(s, tgid, p, s->opts.level, p->probed ? TL_GPU_LAUNCHES : TL_GPU_OFF, &r);
+	session_gpu_say_level(s, tgid, p, s->opts.level, p->probed ? TL_GPU_LAUNCHES : TL_GPU_OFF,
+			      &r);
 }
 
-static void try_later(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, const struct gpu_entry *entry)
+static void try_later(struct session_gpu *s, uint32_t tgid, struct gpu_process *p,
+		      const struct gpu_entry *entry)
 {
 	bool first = !p->retry_ns;
 
@@ -234,7 +240,8 @@ static void try_later(struct session_gpu *s, uint32_t tgid, struct gpu_process *
 	if (p->retry_ns > MAX_RETRY_S * NS_PER_S)
 		p->retry_ns = MAX_RETRY_S * NS_PER_S;
 	p->look_ns = monotonic_ns() + p->retry_ns;
-	(first ? log_warn : log_info)("pid %u: no GPU records yet: %s; tried again in %u s", tgid, entry->why,
+	(first ? log_warn : log_info)("pid %u: no GPU records yet: %s; tried again in %u s", tgid,
+				      entry->why,
 				      (uint32_t)(p->retry_ns / NS_PER_S));
 	if (first)
 		say_refused(s, tgid, p, entry);
@@ -362,11 +369,12 @@ static void part(struct session_gpu *s, uint32_t tgid, struct gpu_process *p, in
 		log_warn("pid %u: %s %s", tgid, p->leaving ? "when left:" : "no GPU records:",
 			 why_of(tgid, p->gpu, words, sizeof(words)));
 	} else if (state != TL_RING_LEFT && gpu__rest(p->gpu, words)) {
-		log_warn("pid %u: its library is still %s%s: nothing more comes of it, and it leaves by itself, without "
-			 "effect on the process; another agent can enter then", tgid, *words ? "in " : "at work", words);
+		log_warn("pid %u: its library is still %s%s: nothing more comes of it, and it leaves by "
+			 "itself, without effect on the process; another agent can enter then",
+			 tgid, *words ? "in " : "at work", words);
 	} else if (state != TL_RING_LEFT) {
-		log_warn("pid %u: its library has not left in time: its last records are missing; it leaves by itself, without "
-			 "effect on the process, and another agent can enter then", tgid);
+		log_warn("pid %u: its library has not left in time: its last records are missing; it leaves "
+			 "by itself, without effect on the process, and another agent can enter then", tgid);
 	} else if (*gpu__why(p->gpu)) {
 		log_info("pid %u: %s", tgid, gpu__why(p->gpu));
 	} else if (!p->leaving) {
@@ -496,7 +504,8 @@ int session_gpu__end(struct session_gpu *s, uint64_t end_ns)
 	uint64_t tgid;
 	int err, nvml_err;
 
-	/* First of all: libraries leave while we do the rest, and no step waits for longer than is left of the time. */
+	/* First of all: libraries leave while we do the rest, and no step waits for longer than
+	 * is left of the time. */
 	for (p = map__oldest(s->processes, NULL); p; p = map__newer(s->processes, p, NULL)) {
 		if (p->gpu)
 			gpu__let_go(p->gpu, end_ns);

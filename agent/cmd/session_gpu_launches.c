@@ -99,7 +99,8 @@ static void count_in_window(struct gpu_process *p, const struct tl_gpu_launch *l
 	struct gpu_probed_window *w = &p->window;
 	bool counts = l->call == TL_CALL_GRAPH || (l->call == TL_CALL_KERNEL && !w->graphs);
 
-	if (w->open_ns && counts && l->hdr.ts_ns > w->open_ns + SETTLE_NS && (!w->close_ns || l->hdr.ts_ns < w->close_ns))
+	if (w->open_ns && counts && l->hdr.ts_ns > w->open_ns + SETTLE_NS &&
+	    (!w->close_ns || l->hdr.ts_ns < w->close_ns))
 		w->n_launches += l->n;
 }
 
@@ -110,7 +111,11 @@ static void note_mark(struct session_gpu *s, const struct tl_hdr *ev)
 	if (!p || !p->gpu)
 		return;
 	if (ev->flags & TL_CLOCK_OPENS)
-		p->window = (struct gpu_probed_window){ ev->ts_ns, 0, ev->flags & TL_CLOCK_GRAPHS, 0, gpu__counts(p->gpu) };
+		p->window = (struct gpu_probed_window){
+			.open_ns = ev->ts_ns,
+			.graphs = ev->flags & TL_CLOCK_GRAPHS,
+			.before = gpu__counts(p->gpu),
+		};
 	else if (p->window.open_ns)
 		p->window.close_ns = ev->ts_ns;
 }
@@ -125,10 +130,12 @@ void session_gpu_judge_window(uint32_t tgid, struct gpu_process *p)
 	if (!w.close_ns || gpu__state(p->gpu) == TL_RING_ACTIVE)
 		return;
 	p->window = (struct gpu_probed_window){ 0 };
-	if (w.n_launches < DEAD_LAUNCHES || w.close_ns - w.open_ns < NS_PER_S || now.launches != was->launches ||
+	if (w.n_launches < DEAD_LAUNCHES || w.close_ns - w.open_ns < NS_PER_S ||
+	    now.launches != was->launches ||
 	    now.records != was->records || now.bad != was->bad || now.dropped != was->dropped)
 		return;
-	snprintf(why, sizeof(why), "collection is dead: probes saw %llu launches, and CUPTI told of none and gave no record",
+	snprintf(why, sizeof(why),
+		 "collection is dead: probes saw %llu launches, and CUPTI told of none and gave no record",
 		 (unsigned long long)w.n_launches);
 	p->refused = true;
 	p->trouble = TL_GPU_BROKEN;

@@ -88,7 +88,8 @@ void session_gpu_say_level(struct session_gpu *s, uint32_t tgid, const struct gp
  * to why a process could not be entered. */
 void session_gpu_advise(char *why, size_t size);
 void session_gpu_advise_entry(int err, char *why, size_t size);
-/* A subscriber that calls itself tokenlag: another agent, with another libtokenlag.so. Then who it is, in holder and why. */
+/* A subscriber that calls itself tokenlag: another agent, with another libtokenlag.so. Then who
+ * it is, in holder and why. */
 void session_gpu_name_holder(uint32_t tgid, char holder[32], char *why, size_t size);
 
 /* session_gpu_launches.c: probes on libcuda. 0, -ENOMEM, or -errno of opts.out. */

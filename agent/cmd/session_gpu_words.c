@@ -55,7 +55,8 @@ void session_gpu_name_holder(uint32_t tgid, char holder[32], char *why, size_t s
 	    !gpu_other_agent(tgid, NULL, NULL, &other))
 		return;
 	snprintf(holder, 32, "%s (pid %d)", other.name, other.pid);
-	snprintf(why, size, "%s is already attached to process %u, by another libtokenlag.so than ours", holder, tgid);
+	snprintf(why, size, "%s is already attached to process %u, by another libtokenlag.so than ours",
+		 holder, tgid);
 }
 
 void session_gpu_advise_entry(int err, char *why, size_t size)
@@ -64,6 +65,8 @@ void session_gpu_advise_entry(int err, char *why, size_t size)
 
 	if (other)
 		append(why, size, other_agent);
-	else if (!again && (err == -EPERM || err == -EACCES || err == -EBUSY || err == -EAGAIN || err == -ENOTSUP || err == -ETIMEDOUT))
+	else if (!again &&
+		 (err == -EPERM || err == -EACCES || err == -EBUSY || err == -EAGAIN ||
+		  err == -ENOTSUP || err == -ETIMEDOUT))
 		append(why, size, injection);
 }

@@ -53,8 +53,9 @@ static void note_records(const struct model_view *v, const struct health_note *n
 	switch ((enum health_kind)n->kind) {
 	case HEALTH_GPU_BROKEN:
 		say(to,
-		    "collection broken: CUPTI or probes told of %" PRIu64 " GPU launches and copies by pid %u between %.1f and "
-		    "%.1f ms, maybe not of all, and no record came; what the GPU did then is not known%s",
+		    "collection broken: CUPTI or probes told of %" PRIu64
+		    " GPU launches and copies by pid %u between %.1f and %.1f ms, maybe not of "
+		    "all, and no record came; what the GPU did then is not known%s",
 		    n->n, n->tgid, from, until, why);
 		return;
 	case HEALTH_GPU_BAD_STAMPS:

@@ -382,8 +382,10 @@ static int on_map(void *ctx, const struct proc_map *map)
 		return 0;
 	fd = proc_open_map(a->p->tgid, map, path, sizeof(path));
 	if (fd < 0) {
-		snprintf(a->why, WHY_BYTES, "%.40s cannot be read: %s%s", name_of(map), strerror(-fd), fd == -EACCES || fd == -EPERM ?
-			 ": run as root, or with CAP_SYS_PTRACE" : "");
+		bool refused = fd == -EACCES || fd == -EPERM;
+
+		snprintf(a->why, WHY_BYTES, "%.40s cannot be read: %s%s", name_of(map),
+			 strerror(-fd), refused ? ": run as root, or with CAP_SYS_PTRACE" : "");
 		return 0;
 	}
 	err = add_file(a, map, fd);

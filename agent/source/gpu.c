@@ -186,10 +186,12 @@ static void name_other(pid_t pid, const struct gpu_attach_opts *opts, struct gpu
 {
 	struct gpu_other other;
 
-	if (!strstr(entry->why, "another agent") || !gpu_other_agent(pid, opts->tick, opts->ctx, &other))
+	if (!strstr(entry->why, "another agent") ||
+	    !gpu_other_agent(pid, opts->tick, opts->ctx, &other))
 		return;
 	snprintf(entry->holder, sizeof(entry->holder), "%s (pid %d)", other.name, other.pid);
-	snprintf(entry->why, sizeof(entry->why), "%s is already attached to process %d", entry->holder, pid);
+	snprintf(entry->why, sizeof(entry->why), "%s is already attached to process %d",
+		 entry->holder, pid);
 }
 
 int gpu__attach(pid_t pid, const struct gpu_attach_opts *opts, struct gpu **ret, struct gpu_entry *ret_entry)
@@ -260,7 +262,8 @@ void gpu__falls_to(struct gpu *g, enum tl_gpu_level level)
 
 void gpu__let_go(struct gpu *g, uint64_t end_ns)
 {
-	uint64_t late_ns = end_ns ? end_ns + END_MS * NS_PER_MS : monotonic_ns() + LEAVE_MS * NS_PER_MS;
+	uint64_t late_ns = end_ns ? end_ns + END_MS * NS_PER_MS :
+		monotonic_ns() + LEAVE_MS * NS_PER_MS;
 
 	if (!g->leaving)
 		order(g, TL_ORDER_LEAVE);

@@ -23,7 +23,8 @@ struct gpu_entry {		/* how it went, what it cost to come in, and why it failed *
 	uint32_t n_stops;
 	uint64_t stopped_ns, longest_ns;	/* as in inject_result */
 	char why[256];
-	char holder[32];	/* -EBUSY: another agent that is attached already, "" if it is not known: "tokenlag (pid 123)" */
+	char holder[32];	/* -EBUSY: another agent that is attached already, "" if it is not
+				 * known: "tokenlag (pid 123)" */
 };
 struct gpu_attach_opts {
 	const char *library;	/* NULL: the usual places */
@@ -49,7 +50,8 @@ void gpu__pause(struct gpu *g);
 void gpu__lower(struct gpu *g, enum tl_gpu_level level, const char *why);
 /* The same, for TL_GPU_BROKEN: others saw so many launches of which the library told nothing. */
 void gpu__break(struct gpu *g, enum tl_gpu_level level, uint64_t n_launches, const char *why);
-/* What there is without the library, before it comes and after it has gone: OFF, if nothing else is said. */
+/* What there is without the library, before it comes and after it has gone: OFF, if nothing else
+ * is said. */
 void gpu__falls_to(struct gpu *g, enum tl_gpu_level level);
 
 struct gpu_counts {		/* so far, as the library says it */
@@ -65,17 +67,19 @@ struct gpu_counts gpu__counts(const struct gpu *g);
 typedef void (*gpu_event_fn)(void *ctx, const struct tl_hdr *ev);
 int gpu__poll(struct gpu *g, uint64_t now_ns, gpu_event_fn fn, void *ctx);
 
-/* The library begins to leave; gpu__leave waits for it. For several at once. end_ns: when the capture ended, which is
- * to be over soon: whatever the library does, 1.5 s later at the latest, and 0.5 s if nothing more is to come of it.
- * 0: the capture goes on, and 2 s from now will do. */
+/* The library begins to leave; gpu__leave waits for it. For several at once. end_ns: when the
+ * capture ended, which is to be over soon: whatever the library does, 1.5 s later at the latest,
+ * and 0.5 s if nothing more is to come of it. 0: the capture goes on, and 2 s from now will do. */
 void gpu__let_go(struct gpu *g, uint64_t end_ns);
 bool gpu__is_late(const struct gpu *g, uint64_t now_ns);	/* it should have left by now */
-/* In which call of CUPTI the library is while it holds nothing back; "" if it is not known. NULL: it holds something. */
+/* In which call of CUPTI the library is while it holds nothing back; "" if it is not known.
+ * NULL: it holds something. */
 const char *gpu__rest(struct gpu *g, char ret[64]);
 /* A writer has not finished: what others wrote since was not taken by the last gpu__poll. */
 bool gpu__is_behind(const struct gpu *g);
-/* Tells the library to leave, takes what still arrives, and waits for the end for as long as gpu__let_go says.
- * 0, or -ETIMEDOUT, -ESRCH; -EINPROGRESS: it has given all, and is not done with leaving. */
+/* Tells the library to leave, takes what still arrives, and waits for the end for as long as
+ * gpu__let_go says. 0, or -ETIMEDOUT, -ESRCH; -EINPROGRESS: it has given all, and is not done
+ * with leaving. */
 int gpu__wait_left(struct gpu *g, gpu_event_fn fn, void *ctx);
 /* The same, and frees; NULL is fine. */
 int gpu__leave(struct gpu *g, gpu_event_fn fn, void *ctx);

@@ -16,7 +16,7 @@ enum { MAX_RINGS = 8 };
 struct rings {
 	uint64_t v[MAX_RINGS];	/* inodes: all memfds are of one file system */
 	uint32_t n;
-	bool library;		/* libtokenlag.so is mapped: no agent, whose rings are its own affair */
+	bool library;		/* libtokenlag.so is mapped: it is no agent */
 };
 
 static bool has(const struct rings *r, uint64_t inode)
@@ -49,7 +49,9 @@ static void read_rings(pid_t pid, struct rings *ret)
 			continue;
 		path = line + at;
 		ret->library |= perms[2] == 'x' && strstr(path, "libtokenlag.so");
-		if (perms[3] == 's' && (!strncmp(path, ring, sizeof(ring) - 1) || !strncmp(path, door, sizeof(door) - 1)) &&
+		if (perms[3] == 's' &&
+		    (!strncmp(path, ring, sizeof(ring) - 1) ||
+		     !strncmp(path, door, sizeof(door) - 1)) &&
 		    ret->n < MAX_RINGS && !has(ret, inode))
 			ret->v[ret->n++] = inode;
 	}

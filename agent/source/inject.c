@@ -371,7 +371,8 @@ static int visit(const struct inject_target *t, struct inject_visit *v, struct i
 /* ---- descriptors ---- */
 
 /* As the kernel calls those that the target has made for us. */
-static const char ring_link[] = "/memfd:tokenlag-ring (deleted)", library_link[] = "/memfd:libtokenlag.so (deleted)";
+static const char ring_link[] = "/memfd:tokenlag-ring (deleted)";
+static const char library_link[] = "/memfd:libtokenlag.so (deleted)";
 
 /* Made in the target just now: by its name; the newest, if others were left behind. */
 static int find_memfd(pid_t pid, const char *name)
@@ -455,9 +456,10 @@ int inject_open_library(const char *path)
 
 /* ---- the whole ---- */
 
-/* Two visits: memfds are made, and once they are filled, taken. *ret_busy: the library serves another ring. */
-static int bring_once(const struct inject_target *t, int library, const struct inject_opts *o, struct inject_result *r,
-		 bool *ret_busy)
+/* Two visits: memfds are made, and once they are filled, taken. *ret_busy: the library serves
+ * another ring. */
+static int bring_once(const struct inject_target *t, int library, const struct inject_opts *o,
+		      struct inject_result *r, bool *ret_busy)
 {
 	struct inject_visit v = { .what = INJECT_MEMFDS, .library = -1, .ring = -1, .opts = o };
 	int err, result = 0;
@@ -478,18 +480,23 @@ static int bring_once(const struct inject_target *t, int library, const struct i
 	if (!err)
 		err = o->prepare(o->ctx, r->memfd);
 	if (err) {
-		snprintf(r->why, sizeof(r->why), "process %d cannot be given a ring and a library: %s", t->pid, strerror(-err));
+		snprintf(r->why, sizeof(r->why), "process %d cannot be given a ring and a library: %s",
+			 t->pid, strerror(-err));
 		v.what = INJECT_CLOSE;
 		visit(t, &v, r, &result);
 		return err;
 	}
 	err = visit(t, &v, r, &result);
 	*ret_busy = !err && result == -EBUSY;
-	return err ? err : result && !*ret_busy ? inject_target__explain(t, result, r->why) : result;
+	if (!err && result && !*ret_busy)
+		err = inject_target__explain(t, result, r->why);
+	return err ? err : result;
 }
 
-/* By agents that were killed between two visits. Nobody uses them: whoever enters has a lock, and no code of ours runs. */
-static int close_left(const struct inject_target *t, const struct inject_opts *o, struct inject_result *r)
+/* By agents that were killed between two visits. Nobody uses them: whoever enters has a lock,
+ * and no code of ours runs. */
+static int close_left(const struct inject_target *t, const struct inject_opts *o,
+		      struct inject_result *r)
 {
 	struct inject_visit v = { .what = INJECT_CLOSE, .opts = o };
 	int err = 0, unused;
@@ -541,7 +548,8 @@ static void explain(struct inject_result *r, pid_t pid, int err)
 	if (what)
 		snprintf(r->why, sizeof(r->why), "process %d %s", pid, what);
 	else
-		snprintf(r->why, sizeof(r->why), "process %d cannot be entered: %s", pid, strerror(-err));
+		snprintf(r->why, sizeof(r->why), "process %d cannot be entered: %s", pid,
+			 strerror(-err));
 }
 
 int inject_check(pid_t pid, const char *path, char why[160])

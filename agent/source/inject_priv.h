@@ -28,16 +28,19 @@ enum inject_way { INJECT_BY_PTRACE, INJECT_BY_SCRIPT };	/* a script needs neithe
  * refusal. library: fd of ours. */
 int inject_target__open(pid_t pid, int library, enum inject_way way, struct inject_target *ret, char why[160]);
 void inject_target__close(struct inject_target *t);
-/* What it lacks, if that is known, to whom a call in it, or tokenlag_start, failed like this. Returns err, or a better one. */
+/* What it lacks, if that is known, to whom a call in it, or tokenlag_start, failed like this.
+ * Returns err, or a better one. */
 int inject_target__explain(const struct inject_target *t, int err, char why[160]);
-int inject_open_library(const char *path);	/* NULL: the usual places. A descriptor, or -errno */
+int inject_open_library(const char *path);	/* NULL: the usual places. A
+						 * descriptor, or -errno */
 bool inject_has_seccomp(pid_t pid);		/* or nothing is known of it */
 
 /* ---- of the processor ---- */
 
 struct inject_visit {		/* what a thread is sent to do */
 	enum inject_what what;
-	int library, ring;	/* LOAD, CLOSE: descriptors in the target, -1: none; LOAD without library: t->start is called */
+	int library, ring;	/* LOAD, CLOSE: descriptors in the target, -1: none;
+				 * LOAD without library: t->start is called */
 	uint64_t frame;		/* where the code notes things, on the thread's stack */
 	const struct inject_opts *opts;
 	char why[96];		/* why a thread may not do it, "" if that is not known */

@@ -93,9 +93,11 @@ static bool wants_musl(int exe)
 /* ---- what it may still have ---- */
 
 enum {
-	FILES = 3,		/* two memfds, and what dlopen() opens; 1 for a library that is there */
+	FILES = 3,		/* two memfds, and what dlopen() opens */
+	FILES_IF_THERE = 1,	/* the ring */
 	FILES_OF_SCRIPT = 5,	/* the script and its socket, too */
-	MAP_MB = 36, DATA_MB = 20,	/* the ring, CUPTI's buffers, two stacks, the library; without the ring */
+	MAP_MB = 36,		/* the ring, CUPTI's buffers, two stacks, the library */
+	DATA_MB = 20,		/* ... without the ring */
 };
 
 /* Soft limit of that name in /proc/PID/limits, -1: none, or not known. */
@@ -122,7 +124,7 @@ static long limit_of(pid_t pid, const char *name, long *ret_hard)
 static int check_files(pid_t pid, int needed, char why[160])
 {
 	long hard = -1, limit = limit_of(pid, "Max open files", &hard), n = 0, more;
-	char path[64];
+	char path[64], above[32];
 	struct dirent *d;
 	DIR *dir;
 
@@ -136,11 +138,11 @@ static int check_files(pid_t pid, int needed, char why[160])
 	if (limit - n >= needed)
 		return 0;
 	more = limit < 64 ? 128 : 2 * limit;
-	if (hard >= 0 && hard < more)
-		return refuse(why, -EMFILE, "process %d has %ld of %ld descriptors open, and %d more are needed (prlimit --pid %d "
-			      "--nofile=%ld:%ld)", pid, n, limit, needed, pid, more, more);
-	return refuse(why, -EMFILE, "process %d has %ld of %ld descriptors open, and %d more are needed (prlimit --pid %d --nofile=%ld:)",
-		      pid, n, limit, needed, pid, more);
+	snprintf(above, sizeof(above), "%ld", more);
+	return refuse(why, -EMFILE,
+		      "process %d has %ld of %ld descriptors open, and %d more are needed (prlimit "
+		      "--pid %d --nofile=%ld:%s)",
+		      pid, n, limit, needed, pid, more, hard >= 0 && hard < more ? above : "");
 }
 
 static int check_memory(pid_t pid, char why[160])
@@ -151,11 +153,15 @@ static int check_memory(pid_t pid, char why[160])
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		long hard, limit = limit_of(pid, rows[i].limit, &hard), used = status_of(pid, rows[i].used) * 1024;
+		long hard, limit = limit_of(pid, rows[i].limit, &hard);
+		long used = status_of(pid, rows[i].used) * 1024;
+		long left_mb = limit > used ? (limit - used) >> 20 : 0;
 
-		if (limit >= 0 && limit - used < rows[i].mb << 20)
-			return refuse(why, -ENOMEM, "process %d may %s %ld MB more, and needs %ld (prlimit --pid %d --%s=%ld:)", pid,
-				      rows[i].what, limit > used ? (limit - used) >> 20 : 0, rows[i].mb, pid, rows[i].option,
+		if (limit >= 0 && left_mb < rows[i].mb)
+			return refuse(why, -ENOMEM,
+				      "process %d may %s %ld MB more, and needs %ld (prlimit --pid %d "
+				      "--%s=%ld:)",
+				      pid, rows[i].what, left_mb, rows[i].mb, pid, rows[i].option,
 				      used + (2 * rows[i].mb << 20));
 	}
 	return 0;
@@ -163,7 +169,8 @@ static int check_memory(pid_t pid, char why[160])
 
 static int check_room(const struct inject_target *t, enum inject_way way, char why[160])
 {
-	int err = check_files(t->pid, way == INJECT_BY_SCRIPT ? FILES_OF_SCRIPT : t->start ? 1 : FILES, why);
+	int files = way == INJECT_BY_SCRIPT ? FILES_OF_SCRIPT : t->start ? FILES_IF_THERE : FILES;
+	int err = check_files(t->pid, files, why);
 
 	return err ? err : check_memory(t->pid, why);
 }
@@ -180,11 +187,17 @@ int inject_target__explain(const struct inject_target *t, int err, char why[160]
 	if (err == -EMFILE)
 		refuse(why, err, "a thread of process %d has no descriptor free", t->pid);
 	else if (err == -ENFILE)
-		refuse(why, err, "this host has no file free for process %d (sysctl fs.file-max)", t->pid);
+		refuse(why, err, "this host has no file free for process %d (sysctl fs.file-max)",
+		       t->pid);
 	else if (err == -ENOMEM)
-		refuse(why, err, "process %d gets no memory (memory.max of its cgroup, vm.max_map_count, vm.overcommit_memory)", t->pid);
+		refuse(why, err,
+		       "process %d gets no memory (memory.max of its cgroup, vm.max_map_count, "
+		       "vm.overcommit_memory)",
+		       t->pid);
 	else if (err == -EAGAIN)
-		refuse(why, err, "process %d may not have another thread (ulimit -u, pids.max of its cgroup)", t->pid);
+		refuse(why, err,
+		       "process %d may not have another thread (ulimit -u, pids.max of its cgroup)",
+		       t->pid);
 	return err;
 }
 

@@ -287,6 +287,8 @@ int inject_arch__done(const struct inject_target *t, const struct inject_visit *
 
 	if (pread(t->mem, &f, offsetof(struct frame, pad), v->frame) < 0 || f.done != DONE_MAGIC)
 		return 0;
-	*ret = v->what == INJECT_LOAD ? f.result : v->what == INJECT_MEMFDS && f.ring < 0 ? f.ring : 0;
+	*ret = v->what == INJECT_LOAD			? f.result :
+	       v->what == INJECT_MEMFDS && f.ring < 0	? f.ring :
+							  0;
 	return 1;
 }

@@ -213,7 +213,8 @@ int pep768_hand__open(pid_t pid, struct pep768_hand *ret, char why[96])
 	sweep(h.shm);
 	err = fill(&h);
 	if (err) {
-		snprintf(why, 96, "a script for its Python cannot be put into its /dev/shm (%s)%s", strerror(-err),
+		snprintf(why, 96, "a script for its Python cannot be put into its /dev/shm (%s)%s",
+			 strerror(-err),
 			 err == -ENOSPC ? ": free some of it" : "");
 		pep768_hand__close(&h);
 		return err;

@@ -199,7 +199,9 @@ int cupti__find(struct cupti *c, char *why, size_t why_size)
 	memset(c, 0, sizeof(*c));
 	err = check_maps();
 	if (err) {
-		snprintf(why, why_size, "its mappings cannot be read to find CUPTI (error %d): no descriptor is free?", -err);
+		snprintf(why, why_size,
+			 "its mappings cannot be read to find CUPTI (error %d): no descriptor is free?",
+			 -err);
 		return err;
 	}
 	if (mapped("libcupti.so", NULL, c->path, sizeof(c->path))) {

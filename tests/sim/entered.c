@@ -68,7 +68,8 @@ static void *allocate(void *ctx)
 static void keep_left(void)
 {
 	for (int i = 0; i < 3; i++)
-		if (syscall(SYS_memfd_create, "tokenlag-ring", 0) < 0 || syscall(SYS_memfd_create, "libtokenlag.so", 0) < 0)
+		if (syscall(SYS_memfd_create, "tokenlag-ring", 0) < 0 ||
+		    syscall(SYS_memfd_create, "libtokenlag.so", 0) < 0)
 			exit(2);
 }
 
@@ -82,7 +83,8 @@ static int fill_files(void)
 	return n;
 }
 
-/* The only thread that waits where it can be sent away has descriptors of its own, of which one is free. */
+/* The only thread that waits where it can be sent away has descriptors of its own, of which one
+ * is free. */
 static void *live_apart(void *ctx)
 {
 	const int *steps = ctx;
@@ -156,8 +158,8 @@ static void be_traced(void)
 }
 
 /* entered MODE STEPS: mode "waits" (with threads in epoll and malloc), "writes" (never sleeps), "computes" (no
- * system calls at all), "sandboxed", "confined" (the same, and no memfd), "traced", "left" (descriptors of
- * killed agents are there; these wait) or "apart" (one descriptor is free). */
+ * system calls at all), "sandboxed", "confined" (the same, and no memfd), "traced", "left"
+ * (descriptors of killed agents are there; these wait) or "apart" (one descriptor is free). */
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 2 ? argv[1] : "";

@@ -346,7 +346,8 @@ static int case_fault(void)
 		}
 		sim_sleep_until(sim_now() + 1000000);
 	}
-	printf("ms=%" PRIu64 " reached=%d why=%.127s|\n", (sim_now() - begin) / 1000000, agent.ring->state == wanted, agent.ring->why);
+	printf("ms=%" PRIu64 " reached=%d why=%.127s|\n", (sim_now() - begin) / 1000000,
+	       agent.ring->state == wanted, agent.ring->why);
 	for (int i = 0; i < 50; i++)	/* the target goes on */
 		load__step(&load);
 	cuda.stream_synchronize(load.stream);

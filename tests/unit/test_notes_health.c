@@ -84,7 +84,8 @@ static void health(struct world *w, uint16_t trouble, uint64_t records)
 static void test_notes__trouble_with_records(void **state)
 {
 	static const struct { uint16_t trouble; const char *says; } cases[] = {
-		{ TL_GPU_BROKEN, "collection broken: CUPTI or probes told of 340 GPU launches and copies by pid 4242 between "
+		{ TL_GPU_BROKEN, "collection broken: CUPTI or probes told of 340 GPU launches and "
+				 "copies by pid 4242 between "
 				 "500.0 and 3000.0 ms, maybe not of all, and no record came" },
 		{ TL_GPU_BAD_STAMPS, "17 of 17 GPU records of pid 4242 had impossible time stamps and were dropped" },
 		{ TL_GPU_BUSY, "nsys[991] has the GPU records of pid 4242: since 500.0 ms launches only" },
@@ -174,7 +175,8 @@ static void test_notes__launches_of_a_broken_one(void **state)
 	h.to_level = TL_GPU_LAUNCHES;
 	h.trouble = TL_GPU_BROKEN;
 	health_of(w, h, 2000, 2100, "");
-	assert_non_null(strstr(notes(w), "told of 320 GPU launches and copies by pid 4242 between 1000.0 and 2100.0 ms"));
+	assert_non_null(strstr(notes(w), "told of 320 GPU launches and copies by pid 4242 between "
+					 "1000.0 and 2100.0 ms"));
 }
 
 static void test_notes__no_trouble_is_no_note(void **state)
