@@ -283,6 +283,9 @@ static void cut_late(struct blame *b, struct gap *g, const struct answer *a, con
 		until = served_until(b, a, to);
 		ns = least(left_ns, less(until, to->made_ns));
 	}
+	/* Whoever is saturated is on a CPU all the time. */
+	if (ns && !clues__front_may_be_busy(b->clues, g->request, t0_ns, t1_ns))
+		ns = 0;
 	gap_add(g, MECH_DETOKENIZER, PROV_INFERRED, ns, NULL, NULL);
 	gap_add(g, MECH_UNEXPLAINED, PROV_NONE, left_ns - ns, NULL, NULL);
 }

@@ -74,6 +74,7 @@ static int processes_make(struct clues *c)
 			return -ENOMEM;
 		p->server = e->server ? e->server : e->hdr.tgid;
 		p->has_steps |= c->ix.first[i] < c->ix.first[i + 1];
+		p->is_pool = !strncmp(e->role, "front", sizeof(e->role));
 	}
 	for (size_t i = 0; i < n; i++)
 		c->engine_servers[i] = clues_server(c, c->v->engines[i].e.hdr.tgid);

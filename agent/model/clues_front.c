@@ -120,6 +120,32 @@ static bool is_front(const struct watched *w)
 	       w->t->role == TL_ROLE_ZMQ;
 }
 
+static bool is_pool(const struct clues *c, uint32_t tgid)
+{
+	const struct process *p = map__get(c->processes, tgid);
+
+	return p && p->is_pool;
+}
+
+/* One of a pool's threads: that it waited is a fact, that the request waited with it is not. It runs and sleeps
+ * as work comes, and what it does meanwhile keeps no other thread from working. */
+static int pool_pieces(const struct clues *c, const struct watched *w, struct piece_list *ret)
+{
+	struct piece_list raw = { 0 };
+	int err = thread_pieces(c, w, true, &raw);
+
+	for (size_t i = 0; i < raw.l.n && !err; i++) {
+		struct piece p = raw.l.v[i];
+
+		if (p.rank >= RANK_LOCK)
+			continue;
+		p.prov = PROV_INFERRED;
+		err = piece_add(ret, &p);
+	}
+	vec_free(&raw.l);
+	return err;
+}
+
 /*
  * Of a front end's process, threads that tokenize for its event loop. vLLM has one, and requests queue for it. Where
  * there are several, each request may have one, and those that are not far larger keep no other waiting.
@@ -172,16 +198,21 @@ int front_lines_make(struct clues *c)
 	if (!c->front_lines || !c->fronts)
 		return -ENOMEM;
 	for (size_t i = 0; i < c->n_threads && !err; i++) {
+		struct watched *w = &c->threads[i];
+		bool pool = w->t->role != TL_ROLE_ZMQ && is_pool(c, w->t->hdr.tgid);
 		struct piece_list raw = { 0 };
 
-		if (is_front(&c->threads[i])) {
-			err = thread_pieces(c, &c->threads[i], true, &raw);
-			name_scrapes(c, &raw);
-		} else if (is_tokenizer(c, &c->threads[i])) {
-			err = tokenizer_pieces(c, &c->threads[i], &raw);
-		} else {
+		w->tokenizes = is_tokenizer(c, w);
+		if (!pool && !is_front(w) && !w->tokenizes)
 			continue;
+		if (pool) {
+			err = pool_pieces(c, w, &raw);
+		} else if (is_front(w)) {
+			err = thread_pieces(c, w, true, &raw);
+			name_scrapes(c, &raw);
 		}
+		if (!err && w->tokenizes)
+			err = tokenizer_pieces(c, w, &raw);
 		c->fronts[c->n_fronts++] = i;
 		if (!err)
 			err = line_make(&raw, &c->front_lines[i]);
@@ -200,7 +231,7 @@ static enum carrier carrier_of(const struct clues *c, uint32_t tgid, const struc
 {
 	const struct watched *w;
 
-	if (self && self->tid) {
+	if (self && self->tid && !is_pool(c, clues_tgid(c, self->engine))) {
 		w = clues_thread(c, clues_tgid(c, self->engine), self->tid);
 		if (w && w->t->role == TL_ROLE_FRONT)
 			return BY_READER;
@@ -218,9 +249,9 @@ static size_t count_tokenizers(const struct clues *c, uint32_t tgid)
 	size_t n = 0;
 
 	for (size_t i = 0; i < c->n_fronts; i++) {
-		const struct tl_thread *t = c->threads[c->fronts[i]].t;
+		const struct watched *w = &c->threads[c->fronts[i]];
 
-		n += t->role == TL_ROLE_OTHER && t->hdr.tgid == tgid;
+		n += w->tokenizes && w->t->hdr.tgid == tgid;
 	}
 	return n;
 }
@@ -260,16 +291,13 @@ void clues__front(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64
 		const struct watched *w = &c->threads[c->fronts[i]];
 		const struct line *l = &c->front_lines[c->fronts[i]];
 
-		if (w->t->role == TL_ROLE_OTHER) {
-			if (!r || w->t->hdr.tgid != tgid)
-				continue;
-		} else if (!carries(w, by, tgid, server, r)) {
+		if (w->t->role == TL_ROLE_OTHER ? w->t->hdr.tgid != tgid : !carries(w, by, tgid, server, r))
 			continue;
-		}
 		watched |= w->t->role == TL_ROLE_FRONT;
 		for (size_t k = pieces_after(l->p, l->n, t0_ns);
 		     k < l->n && l->p[k].t0_ns < t1_ns && n < MAX_QUERY; k++) {
-			if (w->t->role == TL_ROLE_OTHER && !waits_for(c, &l->p[k], self, n_tokenizers))
+			if (w->tokenizes && l->p[k].mechanism == MECH_TOKENIZER &&
+			    (!r || !waits_for(c, &l->p[k], self, n_tokenizers)))
 				continue;
 			/* Its own request is what it waits for anyway. */
 			if (l->p[k].rank < RANK_CODE || !r || piece_request(c, &l->p[k]) != self)
@@ -282,4 +310,43 @@ void clues__front(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64
 	for (size_t i = pieces_after(out, n, t0_ns); i < n && out[i].t0_ns < t1_ns; i++)
 		list_add_piece(c, ret, &out[i], t0_ns, t1_ns);
 	list_sort(ret);
+}
+
+/* How long a thread was on a CPU in [t0, t1]. */
+static uint64_t on_cpu(const struct clues *c, const struct watched *w, uint64_t t0_ns, uint64_t t1_ns)
+{
+	const struct tl_thread_span *s = c->ev->spans.v;
+	size_t lo = w->span0, hi = w->span1;
+	uint64_t ns = 0;
+
+	while (lo < hi) {	/* the first that ends behind t0 */
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (s[mid].hdr.ts_ns <= t0_ns)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	for (; lo < w->span1 && s[lo].since_ns < t1_ns; lo++) {
+		uint64_t from = s[lo].since_ns > t0_ns ? s[lo].since_ns : t0_ns;
+		uint64_t to = s[lo].hdr.ts_ns < t1_ns ? s[lo].hdr.ts_ns : t1_ns;
+
+		if (s[lo].state == TL_SPAN_RUN && to > from)
+			ns += to - from;
+	}
+	return ns;
+}
+
+bool clues__front_may_be_busy(const struct clues *c, uint32_t request, uint64_t t0_ns, uint64_t t1_ns)
+{
+	uint32_t tgid = request < c->v->n_requests ? clues_tgid(c, c->v->requests[request].engine) : 0;
+	bool watched = false;
+
+	for (const struct watched *w = clues_process_threads(c, tgid);
+	     tgid && w < c->threads + c->n_threads && w->t->hdr.tgid == tgid; w++) {
+		if (2 * on_cpu(c, w, t0_ns, t1_ns) >= t1_ns - t0_ns)
+			return true;
+		watched |= is_front(w);
+	}
+	return !watched;
 }

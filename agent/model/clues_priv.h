@@ -67,11 +67,13 @@ struct watched {		/* a thread that is recorded */
 	size_t code0, code1;	/* ... and codes, in the evidence */
 	uint32_t server;	/* tgid of the first process of its server, 0: not known */
 	bool launches;		/* what a device does: steps wait for it, whatever its role is */
+	bool tokenizes;		/* for an event loop: see clues_front.c */
 };
 
 struct process {		/* one that is among the engines */
 	uint32_t server;	/* the first process of its server */
 	bool has_steps;
+	bool is_pool;		/* a front end in Rust or Go: any of its threads may serve any request */
 };
 
 struct by_number {

@@ -169,7 +169,7 @@ int host_bpf_follow(struct host *h)
 	for (struct process *p = map__oldest(h->processes, &key); p && !err;
 	     p = map__newer(h->processes, p, &key)) {
 		tgid = key;
-		watch = thread_watch(p->engine, TL_ROLE_OTHER);
+		watch = thread_watch(p->engine, p->role, TL_ROLE_OTHER);
 		bits[TARGET_WORD(tgid)] |= TARGET_BIT(tgid);
 		err = bpf_map__update_elem(h->sched->maps.followed, &tgid, sizeof(tgid), &watch,
 					   sizeof(watch), BPF_ANY);
@@ -191,7 +191,7 @@ void host_bpf_watch(struct host *h, const struct process *p, uint32_t tid, uint3
 {
 	uint32_t *asked = map__get(h->watches, tid);
 
-	if (!h->sched || watch == (asked ? *asked : thread_watch(p->engine, TL_ROLE_OTHER)))
+	if (!h->sched || watch == (asked ? *asked : thread_watch(p->engine, p->role, TL_ROLE_OTHER)))
 		return;
 	asked = map__put(h->watches, tid, NULL);
 	if (!asked)

@@ -17,6 +17,13 @@ static bool is_llama(uint16_t engine)
 	return engine == TL_ENGINE_LLAMA || engine == TL_ENGINE_OLLAMA;
 }
 
+/* A front end that is a program of its own, in Rust or Go: any of its threads reads requests, turns tokens into text and
+ * writes them. Those in Python have one event loop. */
+static bool is_pool(const char *process)
+{
+	return !strcmp(process, "front");
+}
+
 /* The main thread of a process that has one purpose. */
 static uint16_t role_of_main(const struct thread_facts *f)
 {
@@ -58,7 +65,7 @@ uint16_t thread_role(const struct thread_facts *f)
 		return TL_ROLE_ZMQ;
 	if (role != TL_ROLE_OTHER)
 		return role;
-	if (f->spoke_http && (f->is_main || is_llama(f->engine) || f->engine == TL_ENGINE_UNKNOWN))
+	if (f->spoke_http && (f->is_main || is_llama(f->engine) || f->engine == TL_ENGINE_UNKNOWN || is_pool(f->process)))
 		return TL_ROLE_FRONT;
 	return computes(f) ? TL_ROLE_COMPUTE : TL_ROLE_OTHER;
 }
@@ -70,8 +77,11 @@ static bool is_python(uint16_t engine)
 
 #define SLEEP(wait) (1u << TL_WAIT_##wait)
 
-uint32_t thread_watch(uint16_t engine, uint16_t role)
+uint32_t thread_watch(uint16_t engine, const char *process, uint16_t role)
 {
+	/* They sleep in futexes whenever they are idle. */
+	if (is_pool(process) && (role == TL_ROLE_FRONT || role == TL_ROLE_OTHER))
+		return WATCH_RUN | WATCH_CODE;
 	switch (role) {
 	case TL_ROLE_ENGINE:
 		/* llama.cpp's computes itself: that it runs for long is no news. */

@@ -122,7 +122,7 @@ int host_judge(struct host *h, uint32_t tid, struct thread *t, uint64_t wall_ns,
 	if (role == t->role || (role == TL_ROLE_OTHER && t->role == TL_ROLE_COMPUTE))
 		return 0;
 	t->role = role;
-	host_bpf_watch(h, p, tid, thread_watch(p->engine, role));
+	host_bpf_watch(h, p, tid, thread_watch(p->engine, p->role, role));
 	return host_tell_thread(h, tid, t, out);
 }
 

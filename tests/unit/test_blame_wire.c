@@ -101,9 +101,8 @@ static void test_blame__other_answers_tell_how_quick_a_proxy_is(void **state)
 }
 
 /* Two answers, served one after the other, 90 each; the engine needs 39. */
-static void test_blame__served_one_after_the_other(void **state)
+static void served_in_turn(struct told *t)
 {
-	struct told *t = *state;
 	struct fake *f = t->f;
 	double written = 20;
 
@@ -119,10 +118,33 @@ static void test_blame__served_one_after_the_other(void **state)
 		}
 	}
 	explain(t, 0);
+}
+
+static void test_blame__served_one_after_the_other(void **state)
+{
+	struct told *t = *state;
+
+	served_in_turn(t);
 	for (size_t i = 2; i < t->n; i++) {
 		assert_int_equal(t->gaps[i].t1_ns - t->gaps[i].t0_ns, MS(180));
 		assert_int_equal(of(&t->gaps[i], MECH_DETOKENIZER), MS(141));
 		assert_int_equal(of(&t->gaps[i], MECH_OWN_DELIVERY), MS(39));
+	}
+}
+
+/* The same to look at, but its thread's long runs would have been told, and there are none: it was not busy. */
+static void test_blame__nobody_was_busy(void **state)
+{
+	struct told *t = *state;
+	struct tl_thread thread = { .hdr = { sizeof(thread), TL_THREAD, 0, 4242, 4242, fake_ns(0) },
+				    .role = TL_ROLE_FRONT, .rank = -1, .server = 4242 };
+
+	assert_int_equal(evidence_on(&t->evidence, &thread.hdr), 0);
+	evidence_finish(&t->evidence);
+	served_in_turn(t);
+	for (size_t i = 2; i < t->n; i++) {
+		assert_int_equal(of(&t->gaps[i], MECH_DETOKENIZER), 0);
+		assert_int_equal(of(&t->gaps[i], MECH_UNEXPLAINED), MS(141));
 	}
 }
 
@@ -562,7 +584,7 @@ int main(void)
 		T(test_blame__every_chunk_held_by_its_client),
 		T(test_blame__other_answers_tell_how_quick_a_proxy_is),
 		T(test_blame__served_one_after_the_other), T(test_blame__written_many_at_once),
-		T(test_blame__two_stalls_are_no_saturation),
+		T(test_blame__two_stalls_are_no_saturation), T(test_blame__nobody_was_busy),
 		T(test_blame__a_hold_is_not_usual),
 		T(test_blame__not_streamed), T(test_blame__parallel_answers),
 		T(test_blame__nobody_slows_himself),

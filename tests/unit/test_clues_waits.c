@@ -351,6 +351,65 @@ static void test_waits__tokenizers_side_by_side(void **state)
 	only(&l, MECH_TOKENIZER, 500);
 }
 
+/* ---- a front end in Rust ---- */
+
+/* Its main thread sleeps until the end, another reads requests, a third one handles what they give. */
+static void feed_pool(struct feed *f)
+{
+	struct tl_engine e = { .hdr = FEED_HDR(e, TL_ENGINE, 0, FEED_API, FEED_API, at(-998)), .start_ns = 1,
+			       .engine = TL_ENGINE_VLLM, .server = FEED_API, .role = "front" };
+
+	FEED(f, e);
+	feed_thread(f, FEED_API, POOL, TL_ROLE_OTHER, -1, "vllm-request");
+	feed_request(f, 1, 0, 1, 100);
+}
+
+static struct tl_thread_span pool_span(uint32_t tid, double t0, double t1, uint16_t state)
+{
+	struct tl_thread_span s = feed_span_of(FEED_API, tid, t0, t1, state);
+
+	s.by_tgid = s.by_tid = 7777;
+	s.by_ns = len(t1 - t0);
+	strcpy(s.by_name, "cc1");
+	return s;
+}
+
+static void test_waits__of_a_pool(void **state)
+{
+	struct feed *f = *state;
+	struct tl_thread_span starved = pool_span(POOL, 500, 900, TL_SPAN_RUNNABLE);
+	struct tl_thread_span idle = pool_span(FEED_FRONT, 0, 2000, TL_SPAN_SLEEP);
+	const struct clue *k;
+
+	feed_pool(f);
+	idle.wait = TL_WAIT_FUTEX;
+	idle.by_tgid = FEED_API;
+	idle.by_tid = POOL;
+	FEED(f, starved);
+	FEED(f, idle);
+	feed_done(f);
+	struct clue_list l = front_clues(f, 400, 1000, 0);
+	k = only(&l, MECH_RUN_QUEUE, 400);
+	assert_string_equal(k->who.name, "cc1");
+	assert_int_equal(k->prov, PROV_INFERRED);	/* that the request waited with it */
+	assert_false(clues__front_may_be_busy(f->c, 0, at(500), at(900)));
+}
+
+/* One that is busy keeps no other thread from working. All of them are if one is, for all that is known. */
+static void test_waits__of_a_busy_pool(void **state)
+{
+	struct feed *f = *state;
+	struct tl_thread_span s = feed_span_of(FEED_API, POOL, 500, 900, TL_SPAN_RUN);
+
+	feed_pool(f);
+	FEED(f, s);
+	feed_done(f);
+	assert_int_equal(front_clues(f, 500, 900, 0).n, 0);
+	assert_true(clues__front_may_be_busy(f->c, 0, at(600), at(1100)));
+	assert_false(clues__front_may_be_busy(f->c, 0, at(600), at(1300)));
+	assert_false(clues__front_may_be_busy(f->c, 0, at(2000), at(2100)));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -359,7 +418,7 @@ int main(void)
 		T(of_the_front_end_behind_its_engine), T(behind_a_scrape), T(partly_behind_own_worker),
 		T(behind_others_of_the_host), T(quota_told_short), T(quota_told_far_too_short),
 		T(behind_the_tokenizer), T(behind_the_tokenizer_no_longer), T(behind_the_tokenizer_in_turn),
-		T(tokenizers_side_by_side),
+		T(tokenizers_side_by_side), T(of_a_pool), T(of_a_busy_pool),
 	};
 
 	return cmocka_run_group_tests_name("clues_waits", tests, NULL, NULL);

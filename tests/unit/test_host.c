@@ -25,6 +25,8 @@ static const struct {
 } threads[] = {
 	{ "vLLM's API server", { TL_ENGINE_VLLM, "api", "vllm", .is_main = true }, TL_ROLE_FRONT },
 	{ "another of its threads", { TL_ENGINE_VLLM, "api", "vllm", .spoke_http = true }, TL_ROLE_OTHER },
+	{ "one of its front end in Rust", { TL_ENGINE_VLLM, "front", "tokio-rt-worker", .spoke_http = true }, TL_ROLE_FRONT },
+	{ "another of that", { TL_ENGINE_VLLM, "front", "vllm-request", .is_main = false }, TL_ROLE_OTHER },
 	{ "busy ones of it do not compute", { TL_ENGINE_VLLM, "api", "vllm", .cpu_ns = 900 * MS,
 	  .engine_cpu_ns = 1000 * MS, .wall_ns = 1000 * MS }, TL_ROLE_OTHER },
 	{ "its engine", { TL_ENGINE_VLLM, "engine-core", "VLLM::EngineCor", .is_main = true }, TL_ROLE_ENGINE },
@@ -60,16 +62,19 @@ static void test_roles__by_what_was_seen(void **state)
 
 static void test_watch__only_what_tells_something(void **state)
 {
-	uint32_t front = thread_watch(TL_ENGINE_VLLM, TL_ROLE_FRONT);
+	uint32_t front = thread_watch(TL_ENGINE_VLLM, "api", TL_ROLE_FRONT);
 
 	(void)state;
 	assert_true(front & WATCH_RUN && front & WATCH_CODE && front & 1u << TL_WAIT_FUTEX);
 	assert_false(front & 1u << TL_WAIT_POLL);		/* that is idle */
-	assert_false(thread_watch(TL_ENGINE_LLAMA, TL_ROLE_FRONT) & 1u << TL_WAIT_FUTEX);	/* each token */
-	assert_false(thread_watch(TL_ENGINE_LLAMA, TL_ROLE_ENGINE) & WATCH_RUN);		/* each step */
-	assert_int_equal(thread_watch(TL_ENGINE_VLLM, TL_ROLE_OTHER), WATCH_CODE);
-	assert_int_equal(thread_watch(TL_ENGINE_VLLM, TL_ROLE_COMPUTE), 0);
-	assert_int_equal(thread_watch(TL_ENGINE_LLAMA, TL_ROLE_OTHER), 0);
+	assert_false(thread_watch(TL_ENGINE_LLAMA, "server", TL_ROLE_FRONT) & 1u << TL_WAIT_FUTEX);	/* each token */
+	assert_false(thread_watch(TL_ENGINE_LLAMA, "server", TL_ROLE_ENGINE) & WATCH_RUN);		/* each step */
+	assert_int_equal(thread_watch(TL_ENGINE_VLLM, "api", TL_ROLE_OTHER), WATCH_CODE);
+	assert_int_equal(thread_watch(TL_ENGINE_VLLM, "api", TL_ROLE_COMPUTE), 0);
+	assert_int_equal(thread_watch(TL_ENGINE_LLAMA, "server", TL_ROLE_OTHER), 0);
+	/* A pool's threads sleep in futexes when they are idle; that they run for long is what tells. */
+	assert_int_equal(thread_watch(TL_ENGINE_VLLM, "front", TL_ROLE_FRONT), WATCH_RUN | WATCH_CODE);
+	assert_int_equal(thread_watch(TL_ENGINE_VLLM, "front", TL_ROLE_OTHER), WATCH_RUN | WATCH_CODE);
 }
 
 static void test_rank__from_a_title(void **state)
