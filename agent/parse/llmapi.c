@@ -7,12 +7,21 @@
 enum tl_api llmapi_of_path(const char *path)
 {
 	/* Servers stand behind prefixes (/api, /openai, a model's name): the end decides, and
-	 * the first row that fits. */
+	 * the first row that fits. Not in here, as no sequence runs for them: paths of vLLM that count, render or
+	 * derender (/v1/messages/count_tokens, /tokenize, /v1/chat/completions/render ...), that end others
+	 * (/abort_requests, /v1/responses/ID/cancel) or steer the server (/pause, /sleep ...); nor its /v1/realtime, which
+	 * is no HTTP behind its upgrade. */
 	static const struct {
 		const char *end;
 		enum tl_api api;
 	} rows[] = {
 		{ "/chat/completions", TL_API_CHAT },
+		{ "/chat/completions/batch", TL_API_CHAT },	/* vLLM: an answer per conversation, not streamed */
+		{ "/cohere/v2/chat", TL_API_CHAT },
+		{ "/audio/transcriptions", TL_API_CHAT },	/* multipart; streams in chunks of a chat */
+		{ "/audio/translations", TL_API_CHAT },
+		{ "/invocations", TL_API_CHAT },		/* SageMaker: any of them, the body decides */
+		{ "/inference/v1/generate", TL_API_COMPLETIONS },	/* vLLM: tokens in, tokens out */
 		{ "/v1/completions", TL_API_COMPLETIONS },
 		{ "/v1/responses", TL_API_RESPONSES },
 		{ "/responses", TL_API_RESPONSES },
@@ -23,8 +32,14 @@ enum tl_api llmapi_of_path(const char *path)
 		{ "/embeddings", TL_API_EMBEDDINGS },
 		{ "/embedding", TL_API_EMBEDDINGS },
 		{ "/api/embed", TL_API_EMBEDDINGS },
+		{ "/v2/embed", TL_API_EMBEDDINGS },
 		{ "/rerank", TL_API_EMBEDDINGS },
 		{ "/reranking", TL_API_EMBEDDINGS },
+		{ "/pooling", TL_API_EMBEDDINGS },
+		{ "/classify", TL_API_EMBEDDINGS },
+		{ "/score", TL_API_EMBEDDINGS },
+		{ "/generative_scoring", TL_API_EMBEDDINGS },	/* a token per item, of which only odds are told */
+		{ "/systemone", TL_API_EMBEDDINGS },		/* the same, of a choice */
 		{ "/api/generate", TL_API_OLLAMA },
 		{ "/api/chat", TL_API_OLLAMA },
 	};
@@ -64,6 +79,10 @@ uint8_t llm_finish(const char *word)
 		/* vLLM, SGLang, TGI */
 		{ "abort", TL_FINISH_ABORT }, { "error", TL_FINISH_ERROR },
 		{ "eos_token", TL_FINISH_STOP },
+		/* Cohere */
+		{ "COMPLETE", TL_FINISH_STOP }, { "STOP_SEQUENCE", TL_FINISH_STOP },
+		{ "MAX_TOKENS", TL_FINISH_LENGTH }, { "TOOL_CALL", TL_FINISH_TOOL },
+		{ "ERROR", TL_FINISH_ERROR },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
@@ -93,6 +112,23 @@ static void milliseconds(struct json *j, int64_t *ret_ns)
 
 	if (json_number(j, 6, &n) && n >= 0)
 		*ret_ns = n;
+}
+
+/* Cohere's: beside what is billed. */
+static void tokens(struct llm_counts *c, struct json *j)
+{
+	struct json_key k;
+
+	if (!json_object(j))
+		return;
+	while (json_key(j, &k)) {
+		if (KEY_IS(k, "input_tokens"))
+			count(j, &c->prompt);
+		else if (KEY_IS(k, "output_tokens"))
+			count(j, &c->output);
+		else
+			json_skip(j);
+	}
 }
 
 /* prompt_tokens_details and its kin. */
@@ -127,6 +163,8 @@ void llm_counts_usage(struct llm_counts *c, struct json *j)
 			 KEY_IS(k, "completion_tokens_details") ||
 			 KEY_IS(k, "output_tokens_details"))
 			details(c, j);
+		else if (KEY_IS(k, "tokens"))
+			tokens(c, j);
 		else if (KEY_IS(k, "cache_read_input_tokens"))
 			count(j, &c->cache_read);
 		else if (KEY_IS(k, "cache_creation_input_tokens"))

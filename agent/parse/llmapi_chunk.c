@@ -181,7 +181,7 @@ static void top_member(struct walk *w, struct json *j, struct json_key k)
 
 	if (KEY_IS(k, "choices")) {
 		walk_choices(w, j);
-	} else if (KEY_IS(k, "id")) {
+	} else if (KEY_IS(k, "id") || (KEY_IS(k, "request_id") && w->api == TL_API_COMPLETIONS && !c->id[0])) {
 		id(w, j);
 	} else if (KEY_IS(k, "created") || KEY_IS(k, "model")) {
 		json_skip(j);
@@ -284,7 +284,7 @@ static void typed(struct walk *w, const char *type)
 		walk_failed(w);
 	} else if (!strcmp(type, "message_start")) {
 		w->counts.output = -1;	/* a placeholder */
-	} else if (!strcmp(type, "message_stop")) {
+	} else if (!strcmp(type, "message_stop") || !strcmp(type, "message-end")) {
 		c->flags |= TL_CHUNK_DONE;
 	} else if (!strcmp(type, "response.completed") || !strcmp(type, "response.incomplete") ||
 		   !strcmp(type, "response.failed") || !strcmp(type, "response.cancelled")) {

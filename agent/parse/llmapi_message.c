@@ -124,7 +124,7 @@ bool walk_delta_member(struct walk *w, struct json *j, struct json_key k)
 	return true;
 }
 
-void walk_delta(struct walk *w, struct json *j)
+static void members(struct walk *w, struct json *j)
 {
 	struct json_key k;
 
@@ -133,6 +133,43 @@ void walk_delta(struct walk *w, struct json *j)
 	while (json_key(j, &k))
 		if (!walk_delta_member(w, j, k))
 			json_skip(j);
+}
+
+/* Cohere's deltas are messages whose content is an object. */
+static void cohere_message(struct walk *w, struct json *j)
+{
+	struct json_key k;
+
+	if (!json_object(j))
+		return;
+	while (json_key(j, &k)) {
+		if (KEY_IS(k, "content") && json_peek(j) == '{')
+			members(w, j);
+		else if (KEY_IS(k, "tool_plan"))
+			walk_text(w, j, TL_CHUNK_REASONING);
+		else if (!walk_delta_member(w, j, k))
+			json_skip(j);
+	}
+}
+
+void walk_delta(struct walk *w, struct json *j)
+{
+	struct json_key k;
+
+	if (!json_object(j))
+		return;
+	while (json_key(j, &k)) {
+		if (KEY_IS(k, "message") && json_peek(j) == '{') {
+			cohere_message(w, j);
+		} else if (KEY_IS(k, "finish_reason")) {
+			walk_finish(w, j);
+		} else if (KEY_IS(k, "usage") && json_peek(j) == '{') {
+			w->counted = true;
+			llm_counts_usage(&w->counts, j);
+		} else if (!walk_delta_member(w, j, k)) {
+			json_skip(j);
+		}
+	}
 }
 
 /* One entry per token, but for llama.cpp (whose entries begin with an id): there, tokens whose text

@@ -90,6 +90,19 @@ static struct vllm_id without_beam(struct vllm_id id)
 	return id;
 }
 
+struct vllm_id vllm_msg_without_conversation(struct vllm_id id)
+{
+	size_t len = id.len;
+
+	if (len <= 9 || memcmp(id.p, "chatcmpl-", 9))
+		return id;
+	while (len > 9 && id.len - len < 6 && id.p[len - 1] >= '0' && id.p[len - 1] <= '9')
+		len--;
+	if (len == id.len || len < 11 || id.p[len - 1] != '_')
+		return id;
+	return (struct vllm_id){ id.p, len - 1 };
+}
+
 struct vllm_id vllm_msg_without_prompt(struct vllm_id id)
 {
 	int32_t prompt;

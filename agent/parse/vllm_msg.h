@@ -168,6 +168,8 @@ void vllm_msg_names(struct vllm_id id, struct vllm_names *ret);
 /* Without what may be the number of a prompt: the Python front end numbers those of a completion,
  * the Rust one, which takes one each, does not. */
 struct vllm_id vllm_msg_without_prompt(struct vllm_id id);
+/* Without the number that a batch of chats gives each conversation: "chatcmpl-X_3". */
+struct vllm_id vllm_msg_without_conversation(struct vllm_id id);
 /* Is `id` the engine's name for `external`, or for a child of it? Exact, where vllm_msg_names() may
  * take the end of an older engine's id for a suffix. */
 bool vllm_msg_id_is_of(struct vllm_id id, struct vllm_id external);

@@ -40,7 +40,28 @@ static void test_llmapi_of_path__cases(void **state)
 		{ "/api/embeddings", TL_API_EMBEDDINGS },
 		{ "/api/generate", TL_API_OLLAMA },
 		{ "/api/chat", TL_API_OLLAMA },
+		{ "/v1/chat/completions/batch", TL_API_CHAT },
+		{ "/cohere/v2/chat", TL_API_CHAT },
+		{ "/v1/audio/transcriptions", TL_API_CHAT },
+		{ "/v1/audio/translations", TL_API_CHAT },
+		{ "/invocations", TL_API_CHAT },
+		{ "/inference/v1/generate", TL_API_COMPLETIONS },
+		{ "/v2/embed", TL_API_EMBEDDINGS },
+		{ "/pooling", TL_API_EMBEDDINGS },
+		{ "/classify", TL_API_EMBEDDINGS },
+		{ "/score", TL_API_EMBEDDINGS },
+		{ "/v1/score", TL_API_EMBEDDINGS },
+		{ "/v2/rerank", TL_API_EMBEDDINGS },
+		{ "/generative_scoring", TL_API_EMBEDDINGS },
+		{ "/v1/systemone", TL_API_EMBEDDINGS },
 		{ "/", TL_API_OTHER },
+		{ "/v1/chat/completions/derender", TL_API_OTHER },
+		{ "/v1/completions/render", TL_API_OTHER },
+		{ "/v1/messages/render", TL_API_OTHER },
+		{ "/v1/responses/resp_1/cancel", TL_API_OTHER },
+		{ "/inference/v1/abort_requests", TL_API_OTHER },
+		{ "/tokenize", TL_API_OTHER },
+		{ "/pause", TL_API_OTHER },
 		{ "", TL_API_OTHER },
 		{ "/health", TL_API_OTHER },
 		{ "/v1/models", TL_API_OTHER },
@@ -100,6 +121,8 @@ static const struct request_row {
 	  "", -1, 2147483647, 65535 },
 	{ "negative n", TL_API_CHAT, "{\"n\":-2,\"max_tokens\":-5}", "", -1, -1, 0 },
 	{ "braces in strings", TL_API_CHAT, "{\"stop\":[\"}\",\"]\",\"{\"],\"x\":\"}]\",\"max_tokens\":5}", "", -1, 5, 0 },
+	{ "tokens in, tokens out", TL_API_COMPLETIONS, "{\"token_ids\":[1,2],\"stream\":true,\"sampling_params\":"
+	  "{\"max_tokens\":5,\"n\":2,\"model\":\"x\"}}", "", 1, 5, 2 },
 	{ "empty containers", TL_API_CHAT, "{\"a\":{},\"b\":[],\"c\":\"\",\"max_tokens\":5}", "", -1, 5, 0 },
 };
 
@@ -195,10 +218,40 @@ static void test_llmapi_request__garbage_says_nothing(void **state)
 	}
 }
 
+/* SageMaker's one path takes requests of any kind. */
+static void test_llmapi_request__of_any_kind(void **state)
+{
+	static const struct {
+		const char *body;
+		enum tl_api want;
+	} rows[] = {
+		{ "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"max_tokens\":5}", TL_API_CHAT },
+		{ "{\"prompt\":\"hi\",\"max_tokens\":5}", TL_API_COMPLETIONS },
+		{ "{\"input\":\"hi\",\"model\":\"m\"}", TL_API_EMBEDDINGS },
+		{ "{\"prompt\":1,\"messages\":[]}", TL_API_CHAT },
+		{ "{}", TL_API_CHAT },
+	};
+	struct llm_request got;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		size_t n = strlen(rows[i].body);
+		struct cut_json body = { rows[i].body, n, n, n };
+
+		llmapi_request(llmapi_of_path("/invocations"), &body, &got);
+		if (got.api != rows[i].want)
+			fail_msg("%s: %d", rows[i].body, got.api);
+	}
+	llmapi_request(TL_API_COMPLETIONS, &(struct cut_json){ rows[0].body, strlen(rows[0].body), strlen(rows[0].body),
+								strlen(rows[0].body) }, &got);
+	assert_int_equal(got.api, TL_API_COMPLETIONS);	/* that path says what it is */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_llmapi_of_path__cases),
+		cmocka_unit_test(test_llmapi_request__of_any_kind),
 		cmocka_unit_test(test_llmapi_request__cases),
 		cmocka_unit_test(test_llmapi_request__any_hole_gives_no_wrong_fact),
 		cmocka_unit_test(test_llmapi_request__finds_facts_behind_a_long_prompt),

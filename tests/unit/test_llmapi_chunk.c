@@ -128,6 +128,19 @@ static const struct chunk_row chunks[] = {
 	  "empty tokens=3 id=c-1" },
 	{ "a token, but no text", TL_API_CHAT, "", OAI("{\"delta\":{},\"logprobs\":{\"content\":["
 	  "{\"token\":\"\",\"bytes\":[]}]},\"token_ids\":null}"), "empty tokens=1 id=c-1" },
+	{ "vLLM, tokens in, tokens out", TL_API_COMPLETIONS, "", "{\"request_id\":\"generate-tokens-7\",\"choices\":[{\"index\":0,"
+	  "\"finish_reason\":\"length\",\"token_ids\":[5,6]}]}", "empty finish (length) tokens=2 id=generate-tokens-7" },
+	{ "a request_id elsewhere", TL_API_MESSAGES, "", "{\"request_id\":\"r\",\"type\":\"ping\"}", "other" },
+	/* Cohere, as vLLM writes it */
+	{ "its begin", TL_API_CHAT, "message-start", "{\"type\":\"message-start\",\"id\":\"c-1\",\"delta\":{\"message\":"
+	  "{\"role\":\"assistant\"}}}", "role id=c-1" },
+	{ "its text", TL_API_CHAT, "content-delta", "{\"type\":\"content-delta\",\"index\":0,\"delta\":{\"message\":{\"content\":"
+	  "{\"text\":\"a\"}}}}", "text" },
+	{ "its reasoning", TL_API_CHAT, "content-delta", "{\"type\":\"content-delta\",\"index\":0,\"delta\":{\"message\":{\"content\":"
+	  "{\"thinking\":\"a\"}}}}", "reasoning" },
+	{ "its end", TL_API_CHAT, "message-end", "{\"type\":\"message-end\",\"id\":\"c-1\",\"delta\":{\"finish_reason\":"
+	  "\"MAX_TOKENS\",\"usage\":{\"billed_units\":{\"input_tokens\":3},\"tokens\":{\"input_tokens\":11,\"output_tokens\":7}}}}",
+	  "usage finish done (length) id=c-1 p=11 o=7" },
 	{ "error", TL_API_CHAT, "", "{\"error\":{\"code\":500,\"message\":\"x\",\"type\":\"server_error\"}}",
 	  "error (error)" },
 	{ "error is text", TL_API_CHAT, "", "{\"error\":\"x\"}", "error (error)" },

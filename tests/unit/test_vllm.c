@@ -107,6 +107,39 @@ static void test_ids__end_in_a_number_of_the_client(void **state)
 	SAID(f, "begin 4\nlink r5 4 of 20\nbegin 5\nlink r6 5 of 20\n");
 }
 
+/* Of a batch of chats each conversation has a number; of a client that numbers its chats so, each is alone. */
+static void test_ids__conversations_of_a_batch(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 1, "batch", false), 0);
+	add(f, "chatcmpl-batch_0-0a0a0a0a", 20);
+	add(f, "chatcmpl-batch_1-0a0a0a0a", 20);
+	SAID(f, "begin 0\nlink r1 0 of 20\nbegin 1\nlink r1 1 of 20\n");
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 2, "user", false), 0);
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 3, "user_1", false), 0);
+	add(f, "chatcmpl-user_1-0a0a0a0a", 20);
+	add(f, "chatcmpl-user-0a0a0a0a", 20);
+	SAID(f, "begin 2\nlink r3 2 of 20\nbegin 3\nlink r2 3 of 20\n");
+}
+
+/* Paths whose answers show the id at their end, when the sequence may be over. */
+static void test_ids__of_other_paths(void **state)
+{
+	static const char *const ids[] = { "generate-tokens-a-0a0a0a0a", "generative-scoring-a-0-0a0a0a0a",
+					   "generative-scoring-a-1-0a0a0a0a", "decision-a-0-0a0a0a0a", "embd-a-0-0a0a0a0a",
+					   "pooling-a-0-0a0a0a0a", "classify-a-0-0a0a0a0a", "score-a-0-0a0a0a0a" };
+	struct fixture *f = *state;
+	char want[64];
+
+	assert_int_equal(vllm__on_id(f->v, f->now, API, 7, "a", false), 0);
+	for (unsigned i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+		add(f, ids[i], 20);
+		snprintf(want, sizeof(want), "begin %u\nlink r7 %u of 20\n", i, i);
+		SAID(f, want);
+	}
+}
+
 /* A gateway that tries again too soon, a script that names all of its requests alike. */
 static void test_request__one_name_of_several_at_once_tells_nothing(void **state)
 {
@@ -370,7 +403,7 @@ int main(void)
 		T(request__from_add_to_end), T(request__step_begins_when_it_was_scheduled),
 		T(stats__of_no_step_are_those_of_the_next),
 		T(ids__children_and_prompts_of_one_request),
-		T(ids__end_in_a_number_of_the_client),
+		T(ids__end_in_a_number_of_the_client), T(ids__conversations_of_a_batch), T(ids__of_other_paths),
 		T(request__one_name_of_several_at_once_tells_nothing), T(add__seen_twice_is_one), T(add__cut),
 		T(abort__ends_with_the_step), T(abort__soon_behind_the_begin_of_a_long_step),
 		T(preempt__told_with_the_next_output),

@@ -491,6 +491,7 @@ static void test_wire__other_paths(void **state)
 	struct fixture *f = *state;
 	static const char get[] = "GET /users/jane HTTP/1.1\r\nHost: x\r\n\r\n";
 	static const char scrape[] = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+	static const char pause[] = "POST /pause?mode=keep HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
 
 	feed_sock(f->w, 5, 500, TL_SOCK_ACCEPT);
 	feed_bytes(f->w, 5, 600, TL_IN, get, sizeof(get) - 1, 4096);
@@ -499,6 +500,9 @@ static void test_wire__other_paths(void **state)
 	feed_sock(f->w, 6, 700, TL_SOCK_ACCEPT);	/* a path that names nobody */
 	feed_bytes(f->w, 6, 800, TL_IN, scrape, sizeof(scrape) - 1, 4096);
 	assert_int_equal(f->log.n_kind[TL_REQ_FACTS], 1);
+	feed_sock(f->w, 7, 900, TL_SOCK_ACCEPT);	/* and one that stops all others */
+	feed_bytes(f->w, 7, 950, TL_IN, pause, sizeof(pause) - 1, 4096);
+	assert_non_null(strstr(f->log.text, "facts 3 /pause "));
 }
 
 /* However it comes: its text is not kept, but how long it is, and how to find it again. */
