@@ -263,21 +263,38 @@ static void cut_other_step(struct walk *w, uint32_t step, const struct step_span
 	w->at_ns = most(w->at_ns, until_ns);
 }
 
+/* A pause of the whole server takes the place of those that run, too. */
+static void take_pause(struct walk *w, uint64_t until_ns, uint64_t *left)
+{
+	struct clue_list l;
+	size_t n = 0;
+
+	clues__engine(w->b->clues, engine_of(w), w->at_ns, until_ns, &l);
+	for (size_t i = 0; i < l.n; i++)
+		if (l.v[i].mechanism == MECH_PAUSED)
+			l.v[n++] = l.v[i];
+	l.n = n;
+	gap_add_clues(w->g, &l, left);
+}
+
 /* Parked until the step that takes it on again begins. */
 static void cut_parked(struct walk *w, const struct preempt_root *root, uint64_t until_ns)
 {
 	struct culprit who = { .type = WHO_NOBODY };
+	uint64_t left;
 
 	until_ns = least(until_ns, w->end_ns);
 	if (until_ns <= w->at_ns)
 		return;
 	if (root && root->root)
 		who = culprit_of(w->b, root->root - 1);
-	if (lost_in(w->b, w->at_ns, until_ns))
-		gap_add(w->g, MECH_LOST, PROV_NONE, until_ns - w->at_ns, NULL, NULL);
-	else
-		gap_add(w->g, MECH_PREEMPTED, root ? (enum provenance)root->prov : PROV_INFERRED,
-			until_ns - w->at_ns, &who, NULL);
+	left = until_ns - w->at_ns;
+	if (lost_in(w->b, w->at_ns, until_ns)) {
+		gap_add(w->g, MECH_LOST, PROV_NONE, left, NULL, NULL);
+	} else {
+		take_pause(w, until_ns, &left);
+		gap_add(w->g, MECH_PREEMPTED, root ? (enum provenance)root->prov : PROV_INFERRED, left, &who, NULL);
+	}
 	w->at_ns = until_ns;
 }
 

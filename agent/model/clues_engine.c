@@ -334,6 +334,33 @@ static bool is_idle_in_steps(const struct clues *c, const struct piece *p)
 	return w->t->role == TL_ROLE_ENGINE && s->by_tgid != s->hdr.tgid;
 }
 
+/* Up to its last step, and behind it. */
+static int add_pause(const struct clues *c, uint32_t engine, const struct piece *p, struct piece_list *ret)
+{
+	size_t end = c->ix.first[engine + 1];
+	struct piece rest = *p;
+	int err = keep_in_holes(c, engine, p, ret);
+
+	if (end > c->ix.first[engine])
+		rest.t0_ns = most(p->t0_ns, c->v->steps[c->ix.order[end - 1]].t1_ns);
+	return err ? err : piece_add(ret, &rest);
+}
+
+static int add_pauses(const struct clues *c, uint32_t engine, struct piece_list *ret)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < c->n_pauses && !err; i++) {
+		const struct pause *at = &c->pauses[i];
+		struct piece p = { .t0_ns = at->t0_ns, .t1_ns = at->t1_ns, .at = at->other, .src = SRC_ASKED,
+				   .rank = RANK_STOPPED, .mechanism = MECH_PAUSED, .prov = PROV_OBSERVED };
+
+		if (at->server == c->engine_servers[engine])
+			err = add_pause(c, engine, &p, ret);
+	}
+	return err;
+}
+
 /* workers: its threads. */
 static int engine_line(struct clues *c, uint32_t engine, const struct workers *workers)
 {
@@ -356,6 +383,8 @@ static int engine_line(struct clues *c, uint32_t engine, const struct workers *w
 			err = piece_add(&runs, p);
 	}
 	if (!err)
+		err = add_pauses(c, engine, &kept);
+	if (!err)
 		err = line_make(&kept, &c->engine_lines[engine]);
 	if (!err)
 		err = line_make(&runs, &c->run_lines[engine]);
@@ -375,6 +404,7 @@ static int make_line(void *ctx, uint32_t engine, const struct workers *workers)
 
 int engine_lines_make(struct clues *c)
 {
+	c->n_pauses = pauses_find(c->v, c->pauses);
 	c->engine_lines = calloc(c->v->n_engines + 1, sizeof(*c->engine_lines));
 	c->run_lines = calloc(c->v->n_engines + 1, sizeof(*c->run_lines));
 	c->crowd_lines = calloc(c->v->n_engines + 1, sizeof(*c->crowd_lines));

@@ -7,12 +7,14 @@
 #include "base/vec.h"
 #include "model/clues.h"
 #include "model/evidence.h"
+#include "model/pauses.h"
 
 /* ---- pieces: spans of threads with a reason ---- */
 
 /* Of two reasons at once the smaller one stands: it is nearer to the hardware. */
 enum piece_rank {
-	RANK_STOPPED, RANK_THROTTLED, RANK_RUN_QUEUE, RANK_PAGE_FAULT, RANK_LOCK,
+	RANK_STOPPED,		/* by the system, or on request */
+	RANK_THROTTLED, RANK_RUN_QUEUE, RANK_PAGE_FAULT, RANK_LOCK,
 	RANK_CODE,		/* says by its nature what was wrong: garbage collection ... */
 	RANK_BUSY,		/* on a CPU in code that is no part of what was waited for */
 	RANK_RUN,		/* on a CPU, nobody knows in which code */
@@ -21,7 +23,7 @@ enum piece_rank {
 				 * same steps: as a rule what these take */
 	N_PIECE_RANKS
 };
-enum piece_src { SRC_SPAN = 1, SRC_CODE = 2, SRC_HELD = 3 };
+enum piece_src { SRC_SPAN = 1, SRC_CODE = 2, SRC_HELD = 3, SRC_ASKED = 4 /* at: index of an other request */ };
 struct piece {
 	uint64_t t0_ns, t1_ns;
 	uint32_t at;		/* index into the evidence of its src */
@@ -145,6 +147,8 @@ struct clues {
 	struct watched *threads;	/* by tgid, tid */
 	size_t n_threads;
 	uint32_t *server_threads;	/* indices of them by server, rank; -1: none */
+	struct pause pauses[MAX_PAUSES];
+	size_t n_pauses;
 	struct line *engine_lines;	/* per engine */
 	struct line *run_lines;		/* per engine with records of
 					 * devices: its threads on a CPU */

@@ -213,7 +213,9 @@ void list_add_piece(const struct clues *c, struct clue_list *l, const struct pie
 	k.ns = k.t1_ns - k.t0_ns;
 	switch (p->rank) {
 	case RANK_STOPPED:	/* who let it go on; mostly the one that had stopped it */
-		if (s->by_tgid)
+		if (!s)
+			k.who = NAMED(WHO_CLIENT, c->v->others[p->at].peer_port, c->v->others[p->at].path);
+		else if (s->by_tgid)
 			k.who = NAMED(WHO_PROCESS, s->by_tgid, s->by_name);
 		break;
 	case RANK_THROTTLED:

@@ -17,6 +17,7 @@ enum mechanism {		/* the order is that of tables; what is told outside are names
 	MECH_PREEMPTED,		/* parked: lost its place in the KV cache */
 	MECH_QUEUE,		/* behind others: no slot, no room, no turn */
 	MECH_STEP_WAIT,		/* a step was under way when it came */
+	MECH_PAUSED,		/* somebody told the server to compute nothing */
 	MECH_LEFT_OUT,		/* steps ran without it between its tokens */
 	/* the engine process */
 	MECH_HOST,		/* on a CPU between or inside steps longer than usual */

@@ -50,6 +50,8 @@ void other_on_end(struct model *m, const struct tl_req_end *e)
 {
 	struct rec_other *o = find(m, e->req);
 
-	if (o)
-		o->end_ns = e->hdr.ts_ns;
+	if (!o)
+		return;
+	o->end_ns = e->hdr.ts_ns;
+	o->status = e->status;
 }

@@ -98,6 +98,7 @@ struct rec_other {
 	uint32_t engine;	/* index into the model's engines */
 	uint32_t tid;		/* the thread that read it, 0: not known */
 	uint16_t peer_port;	/* 0: not known */
+	uint16_t status;	/* HTTP, 0: none seen */
 	uint64_t begin_ns, read_ns, end_ns;	/* 0: not seen */
 	uint64_t body_bytes;	/* 0: none, or not seen */
 	char path[32];		/* "" if not known */

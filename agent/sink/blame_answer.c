@@ -339,6 +339,7 @@ static const char *const phrases[N_MECHANISMS] = {
 	[MECH_PREEMPTED] = "being parked after a preemption",
 	[MECH_QUEUE] = "waiting in the queue behind others",
 	[MECH_STEP_WAIT] = "waiting for a step's end",
+	[MECH_PAUSED] = "a pause that somebody asked the server for",
 	[MECH_LEFT_OUT] = "being left out of steps",
 	[MECH_HOST] = "the engine's thread, busy on its CPU",
 	[MECH_GIL] = "waiting for the GIL or a lock",

@@ -2,6 +2,7 @@
 /* The rows of a waterfall: segments of a trace, like ones folded, odd ones on their own. */
 #include "base/units.h"
 #include "model/leads.h"
+#include "model/pauses.h"
 #include "sink/blame_words.h"
 #include "sink/crowd.h"
 #include "sink/notes.h"
@@ -294,6 +295,7 @@ static void wait_row(struct build *b, const struct segment *s)
 	struct crowd crowd = { .n = 0 };
 	struct fullness fullness = { 0 };
 	uint32_t left = s->n_steps;
+	struct pause pause;
 
 	for (uint32_t i = s->step; left && i < t->v->n_steps; i++)
 		if (t->v->steps[i].engine == t->v->seqs[s->seq].engine) {
@@ -303,6 +305,12 @@ static void wait_row(struct build *b, const struct segment *s)
 		}
 	crowd__text(&crowd, t->v, who, sizeof(who));
 	fullness_text(&fullness, full, sizeof(full));
+	if (s->part == PART_PARKED && pause_during(t->v, t->v->seqs[s->seq].engine, s->t0_ns, s->t1_ns, &pause)) {
+		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "%s: the server was paused, %s by port %u; %u step%s ran",
+		    part_names[s->part], t->v->others[pause.other].path, t->v->others[pause.other].peer_port, s->n_steps,
+		    s->n_steps == 1 ? "" : "s");
+		return;
+	}
 	if (s->part == PART_LATE_WAIT && !s->n_steps) {
 		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "%s (answer %u of %zu); none ran", part_names[s->part],
 		    answer_number(t->r, s->seq), t->r->n_seqs);
@@ -323,6 +331,9 @@ static void wait_row(struct build *b, const struct segment *s)
 		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT,
 		    "waiting for the next step; %u step%s ran: %s", s->n_steps,
 		    s->n_steps == 1 ? "" : "s", who);
+	else if (pause_during(t->v, t->q->engine, s->t0_ns, s->t1_ns, &pause))
+		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "waiting for the next step; none ran: the server was paused, %s by port %u",
+		    t->v->others[pause.other].path, t->v->others[pause.other].peer_port);
 	else
 		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "waiting for the next step; none ran");
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which waits are whose: stops, the server's own threads, quotas whose times are told short, tokenizers. */
 #include "clues_feed.h"
+#include "model/pauses.h"
 
 enum { WORKER = 300, POOL = 151 };
 #define T(name) cmocka_unit_test_setup_teardown(test_waits__##name, feed_setup, feed_teardown)
@@ -410,6 +411,57 @@ static void test_waits__of_a_busy_pool(void **state)
 	assert_false(clues__front_may_be_busy(f->c, 0, at(2000), at(2100)));
 }
 
+/* ---- paused on request ---- */
+
+static void feed_asked(struct feed *f, uint32_t req, const char *path, double at_ms, uint16_t status)
+{
+	struct tl_conn open = { .hdr = FEED_HDR(open, TL_CONN, 0, FEED_API, FEED_FRONT, at(at_ms)), .conn = 100 + req,
+				.what = TL_CONN_OPEN, .peer_port = 50000 + req };
+	struct tl_req_begin b = { .hdr = FEED_HDR(b, TL_REQ_BEGIN, TL_API_OTHER, FEED_API, FEED_FRONT, at(at_ms)),
+				  .req = req, .conn = 100 + req };
+	struct tl_req_facts e = { .hdr = FEED_HDR(e, TL_REQ_FACTS, 0, FEED_API, FEED_FRONT, at(at_ms)), .req = req };
+	struct tl_req_end end = { .hdr = FEED_HDR(end, TL_REQ_END, 0, FEED_API, FEED_FRONT, at(at_ms + 1)), .req = req,
+				  .how = TL_END_COMPLETE, .status = status };
+
+	snprintf(e.path, sizeof(e.path), "%s", path);
+	FEED(f, open);
+	FEED(f, b);
+	FEED(f, e);
+	FEED(f, end);
+}
+
+static void test_waits__of_a_pause(void **state)
+{
+	struct feed *f = *state;
+	const struct clue *k;
+	struct clue_list l;
+	struct pause p;
+
+	feed_step(f, 0, 20, 1, 0);
+	feed_asked(f, 1, "/pause", 10, 200);	/* the step under way ends */
+	feed_asked(f, 2, "/health", 500, 200);
+	feed_asked(f, 3, "/resume", 1010, 200);
+	feed_step(f, 1020, 1040, 1, 0);
+	feed_asked(f, 4, "/sleep", 2000, 404);	/* no such thing */
+	feed_step(f, 3000, 3020, 1, 0);
+	feed_asked(f, 5, "/pause", 3100, 200);
+	feed_asked(f, 6, "/health", 3300, 200);
+	feed_done(f);
+	l = engine_clues(f, 0, 1040);
+	k = only(&l, MECH_PAUSED, 990);
+	assert_int_equal(k->t0_ns, at(20));
+	assert_int_equal(k->who.type, WHO_CLIENT);
+	assert_int_equal(k->who.id, 50001);
+	assert_string_equal(k->who.name, "/pause");
+	assert_int_equal(engine_clues(f, 1040, 3000).n, 0);
+	l = engine_clues(f, 3020, 4000);
+	only(&l, MECH_PAUSED, 201);		/* until the recording ends */
+	assert_true(pause_during(&f->v, core_of(f), at(100), at(1020), &p));
+	assert_int_equal(p.other, 0);
+	assert_true(p.ended);
+	assert_false(pause_during(&f->v, core_of(f), at(900), at(1200), &p));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -418,7 +470,7 @@ int main(void)
 		T(of_the_front_end_behind_its_engine), T(behind_a_scrape), T(partly_behind_own_worker),
 		T(behind_others_of_the_host), T(quota_told_short), T(quota_told_far_too_short),
 		T(behind_the_tokenizer), T(behind_the_tokenizer_no_longer), T(behind_the_tokenizer_in_turn),
-		T(tokenizers_side_by_side), T(of_a_pool), T(of_a_busy_pool),
+		T(tokenizers_side_by_side), T(of_a_pool), T(of_a_busy_pool), T(of_a_pause),
 	};
 
 	return cmocka_run_group_tests_name("clues_waits", tests, NULL, NULL);
