@@ -224,7 +224,7 @@ static int collect_requests(struct work *w)
 
 /* ---- rows of percentiles ---- */
 
-static void dist_of(uint64_t *values, size_t n, struct dist *ret)
+void summary_dist(uint64_t *values, size_t n, struct dist *ret)
 {
 	*ret = (struct dist){ .n = n };
 	if (!n)
@@ -250,7 +250,7 @@ static void metric_dist(struct work *w, size_t offset, struct dist *ret)
 		if (value >= 0)
 			w->scratch[n++] = (uint64_t)value;
 	}
-	dist_of(w->scratch, n, ret);
+	summary_dist(w->scratch, n, ret);
 }
 
 static void fill_metrics(struct work *w, struct summary_row *ret)
@@ -277,7 +277,7 @@ static void fill_gaps(struct work *w, struct summary_row *ret)
 		}
 		at += n_gaps;
 	}
-	dist_of(w->scratch, n, to[w->kind]);
+	summary_dist(w->scratch, n, to[w->kind]);
 }
 
 /* `all`: the row of all requests, NULL to make it. A class that holds them all is a copy. */

@@ -118,4 +118,12 @@ struct scheduler_summary {
 /* Per engine of the model; the caller's, for free(). Returns 0 or -ENOMEM. */
 int summarise_schedulers(const struct model_view *v, struct scheduler_summary **ret);
 
+/* What a process had of the requests that it read; n_requests 0: it read none. */
+struct front_summary {
+	size_t n_requests, n_errors, n_aborted;
+	struct dist frontend, ttft, delivery;	/* as in summary_row */
+};
+/* Per engine of the model; the caller's, for free(). Returns 0 or -ENOMEM. */
+int summarise_fronts(const struct model_view *v, struct front_summary **ret);
+
 #endif

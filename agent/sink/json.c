@@ -240,7 +240,7 @@ static void write_self(struct jsonw *w, const struct model_view *v, const struct
 
 /* ---- summary ---- */
 
-static void write_dist(struct jsonw *w, const char *key, const struct dist *d)
+void json_dist(struct jsonw *w, const char *key, const struct dist *d)
 {
 	jsonw__key(w, key);
 	jsonw__object(w);
@@ -254,15 +254,15 @@ static void write_dist(struct jsonw *w, const char *key, const struct dist *d)
 
 static void write_row(struct jsonw *w, const struct summary_row *r)
 {
-	write_dist(w, "ttft_ms", &r->ttft);
-	write_dist(w, "tpot_ms", &r->tpot);
-	write_dist(w, "itl_token_ms", &r->itl_token);
-	write_dist(w, "itl_chunk_ms", &r->itl_chunk);
-	write_dist(w, "e2e_ms", &r->e2e);
-	write_dist(w, "queue_ms", &r->queue);
-	write_dist(w, "prefill_ms", &r->prefill);
-	write_dist(w, "frontend_ms", &r->frontend);
-	write_dist(w, "delivery_ms", &r->delivery);
+	json_dist(w, "ttft_ms", &r->ttft);
+	json_dist(w, "tpot_ms", &r->tpot);
+	json_dist(w, "itl_token_ms", &r->itl_token);
+	json_dist(w, "itl_chunk_ms", &r->itl_chunk);
+	json_dist(w, "e2e_ms", &r->e2e);
+	json_dist(w, "queue_ms", &r->queue);
+	json_dist(w, "prefill_ms", &r->prefill);
+	json_dist(w, "frontend_ms", &r->frontend);
+	json_dist(w, "delivery_ms", &r->delivery);
 }
 
 static void write_classes(struct jsonw *w, const char *key, const struct summary_row *rows)

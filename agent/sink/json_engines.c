@@ -40,6 +40,23 @@ static void write_scheduler(struct jsonw *w, const struct scheduler_summary *s)
 	jsonw__end_object(w);
 }
 
+static void write_front(struct jsonw *w, const struct front_summary *f)
+{
+	jsonw__key(w, "front");
+	if (!f->n_requests) {
+		jsonw__null(w);
+		return;
+	}
+	jsonw__object(w);
+	json_known_count(w, "requests", f->n_requests);
+	json_known_count(w, "errors", f->n_errors);
+	json_known_count(w, "aborted", f->n_aborted);
+	json_dist(w, "frontend_ms", &f->frontend);
+	json_dist(w, "ttft_ms", &f->ttft);
+	json_dist(w, "delivery_ms", &f->delivery);
+	jsonw__end_object(w);
+}
+
 static void write_engine(struct jsonw *w, const struct model_view *v,
 			 const struct rec_engine *engine)
 {
@@ -71,9 +88,12 @@ static void write_engine(struct jsonw *w, const struct model_view *v,
 int json_engines(struct jsonw *w, const struct model_view *v)
 {
 	struct scheduler_summary *s = NULL;
+	struct front_summary *fronts = NULL;
 	struct gpu_healths *h = NULL;
 	int err = summarise_schedulers(v, &s);
 
+	if (!err)
+		err = summarise_fronts(v, &fronts);
 	if (!err)
 		err = gpu_healths__new(v, &h);
 	jsonw__key(w, "engines");
@@ -82,11 +102,13 @@ int json_engines(struct jsonw *w, const struct model_view *v)
 		jsonw__object(w);
 		write_engine(w, v, &v->engines[i]);
 		write_scheduler(w, &s[i]);
+		write_front(w, &fronts[i]);
 		json_gpu_engine(w, v, h, (uint32_t)i);
 		jsonw__end_object(w);
 	}
 	jsonw__end_array(w);
 	gpu_healths__free(h);
+	free(fronts);
 	free(s);
 	return err;
 }

@@ -5,6 +5,7 @@
 
 #include "base/jsonw.h"
 #include "model/blame_sum.h"
+#include "model/summary.h"
 #include "sink/json.h"
 
 void json_ms(struct jsonw *w, const char *key, int64_t ns);	/* < 0: null */
@@ -14,6 +15,7 @@ void json_known_count(struct jsonw *w, const char *key, uint64_t n);
 void json_maybe_count(struct jsonw *w, const char *key, uint64_t n, bool known);
 void json_double(struct jsonw *w, const char *key, double v, bool known);
 void json_ppm_as_pct(struct jsonw *w, const char *key, uint32_t ppm, bool known);
+void json_dist(struct jsonw *w, const char *key, const struct dist *d);
 void json_tiers(struct jsonw *w, uint32_t tiers);
 const char *json_phase(uint8_t phase, bool guess);	/* "p", "d"; "p?" where it is inferred */
 void json_pid(struct jsonw *w, const struct model_view *v, uint32_t engine);	/* "engine_pid" */

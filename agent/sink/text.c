@@ -328,9 +328,34 @@ static void write_classes(struct page *p, const struct classes *k, const struct 
 
 /* ---- rates, batch ---- */
 
-static void write_rates(struct page *p, const struct summary *s)
+/* Busy time is summed over them. */
+static size_t count_computing(const struct model_view *v)
 {
-	char wall[UNITS_LEN], busy[UNITS_LEN];
+	size_t n = 0;
+	uint32_t seen = UINT32_MAX;
+	uint64_t known = 0;
+
+	for (size_t i = 0; i < v->n_steps; i++) {
+		uint32_t e = v->steps[i].engine;
+
+		if (e == seen)
+			continue;
+		seen = e;
+		if (e < 64 && !(known >> e & 1)) {
+			known |= 1ull << e;
+			n++;
+		}
+	}
+	return n;
+}
+
+static void write_rates(struct page *p, const struct model_view *v, const struct summary *s)
+{
+	char wall[UNITS_LEN], busy[UNITS_LEN], sum[48] = "";
+	size_t n = s->busy_from_steps ? count_computing(v) : 0;
+
+	if (n > 1)
+		snprintf(sum, sizeof(sum), ", summed over %zu engines", n);
 
 	fputc('\n', p->out);
 	if (!s->wall_ns || !s->busy_ns) {
@@ -340,10 +365,10 @@ static void write_rates(struct page *p, const struct summary *s)
 	}
 	page__para(p, "output", LABEL,
 		   "%" PRIu64 " tokens: %.1f tok/s of wall time (%s, first request "
-		   "to last), %.1f tok/s of busy time (%s with %s)",
+		   "to last), %.1f tok/s of busy time (%s with %s%s)",
 		   s->output_tokens, s->tok_per_s_wall, units_ns(wall, s->wall_ns),
 		   s->tok_per_s_busy, units_ns(busy, s->busy_ns),
-		   s->busy_from_steps ? "a step running" : "a request under way");
+		   s->busy_from_steps ? "a step running" : "a request under way", sum);
 	page__para(p, "prompts", LABEL, "%" PRIu64 " tokens, %" PRIu64 " of them from a cache",
 		   s->prompt_tokens, s->cached_tokens);
 }
@@ -425,9 +450,11 @@ int text_report(const struct model_view *v, const struct summary *s, const struc
 		write_classes(&p, &by_input, s->by_input);
 		write_classes(&p, &by_output, s->by_output);
 		write_classes(&p, &by_prefix, s->by_prefix);
-		write_rates(&p, s);
+		write_rates(&p, v, s);
 		text_batch(&p, s);
-		err = text_scheduler(&p, v, s);
+		err = text_fronts(&p, v);
+		if (!err)
+			err = text_scheduler(&p, v, s);
 		if (!err)
 			err = text_slowest(&p, v, o->max_requests);
 		if (err)

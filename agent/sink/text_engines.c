@@ -168,6 +168,51 @@ static void write_scheduler(struct page *p, uint32_t pid, const struct scheduler
 		page__para(p, "scheduler", LABEL, "pid %u: %s", pid, l.text);
 }
 
+/* ---- front ends ---- */
+
+/* "front end p50 6.7, max 20.1 ms" */
+static void add_dist(struct list *l, const char *name, const struct dist *d)
+{
+	char p50[UNITS_LEN], tail[UNITS_LEN];
+	bool many = d->n >= 10;
+
+	if (d->n)
+		item(l, "%s p50 %s, %s %s", name, units_ns(p50, d->p50), many ? "p99" : "max",
+		     units_ns(tail, many ? d->p99 : d->max));
+}
+
+static void write_front(struct page *p, const struct rec_engine *e, const struct front_summary *f, size_t n_all)
+{
+	struct list l = { .at = 0 };
+
+	item(&l, "pid %u: %zu of %zu requests", e->e.hdr.tgid, f->n_requests, n_all);
+	if (f->n_errors)
+		item(&l, "%zu error%s", f->n_errors, f->n_errors == 1 ? "" : "s");
+	if (f->n_aborted)
+		item(&l, "%zu aborted", f->n_aborted);
+	add_dist(&l, "front end", &f->frontend);
+	add_dist(&l, "TTFT", &f->ttft);
+	add_dist(&l, "delivery", &f->delivery);
+	page__para(p, "front end", LABEL, "%s", l.text);
+}
+
+int text_fronts(struct page *p, const struct model_view *v)
+{
+	struct front_summary *f;
+	size_t n = 0;
+	int err = summarise_fronts(v, &f);
+
+	if (err)
+		return err;
+	for (size_t i = 0; i < v->n_engines; i++)
+		n += f[i].n_requests > 0;
+	for (size_t i = 0; i < v->n_engines && n > 1; i++)
+		if (f[i].n_requests)
+			write_front(p, &v->engines[i], &f[i], v->n_requests);
+	free(f);
+	return 0;
+}
+
 bool text_has_slots(const struct model_view *v)
 {
 	for (size_t i = 0; i < v->n_engines; i++)

@@ -347,7 +347,7 @@ static void write_failure(struct page *p, const struct model_view *v, size_t fir
 {
 	const struct rec_request *r = &v->requests[first];
 	size_t named = 0, more = 0;
-	char ids[160] = "", label[16];
+	char ids[MAX_NAMED * 56] = "", label[16];
 	int at = 0;
 
 	for (size_t i = first; i < v->n_requests; i++) {
@@ -358,11 +358,13 @@ static void write_failure(struct page *p, const struct model_view *v, size_t fir
 		failure_text(&v->requests[i], &f);
 		if (strcmp(f.text, group->text) != 0)
 			continue;
-		if (named++ < MAX_NAMED)
-			at += snprintf(ids + at, sizeof(ids) - (size_t)at, "%sr%u", at ? " " : "",
-				       v->requests[i].req);
-		else
+		if (named++ >= MAX_NAMED) {
 			more++;
+			continue;
+		}
+		at += snprintf(ids + at, sizeof(ids) - (size_t)at, "%sr%u", at ? " " : "", v->requests[i].req);
+		if (v->requests[i].x_request_id[0])
+			at += snprintf(ids + at, sizeof(ids) - (size_t)at, " (%.40s)", v->requests[i].x_request_id);
 	}
 	if (more)
 		snprintf(ids + at, sizeof(ids) - (size_t)at, " and %zu more", more);
