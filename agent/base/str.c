@@ -129,3 +129,38 @@ int str_parse_size(const char *s, uint64_t *ret_bytes)
 
 	return parse_with_unit(s, units, ARRAY_SIZE(units), ret_bytes);
 }
+
+/* Where the part of a file's name begins that a build of Python gives it; NULL: it is none. */
+static const char *python_suffix(const char *name)
+{
+	static const char *const suffixes[] = { ".cpython-", ".abi3.so", ".pypy" };
+	const char *at = NULL;
+
+	for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]) && !at; i++)
+		at = strstr(name, suffixes[i]);
+	return at > name ? at : NULL;
+}
+
+enum { MAX_MODULE = 31 };	/* as much as names of culprits hold */
+
+void str_library(char *dst, size_t size, const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *folder = slash;
+	const char *end = python_suffix(name);
+	size_t len = end ? (size_t)(end - name) : strlen(name), n_folder = 0, at = 0;
+
+	while (end && folder > path && folder[-1] != '/')
+		folder--;
+	if (end && slash)
+		n_folder = (size_t)(slash - folder);
+	if ((n_folder && n_folder == len && !memcmp(folder, name, len)) || n_folder + 1 + len + 3 > MAX_MODULE || n_folder + len + 5 > size)
+		n_folder = 0;
+	if (n_folder) {
+		str_copy_clean(dst, size, folder, n_folder);
+		dst[n_folder] = '/';
+		at = n_folder + 1;
+	}
+	str_copy_clean(dst + at, size - at, name, len);
+	if (end && at + len + 4 <= size)
+		memcpy(dst + at + len, ".so", 4);
+}

@@ -103,7 +103,8 @@ static int check_nvml(struct check_list *gpu)
 int doctor_gpu(pid_t pid, bool allowed, struct check_list *gpu)
 {
 	uint32_t *pids = NULL;
-	int n = gpu_descendants(pid, &pids), err = 0;
+	/* All processes come from the first one: what they do is not its doing. */
+	int n = pid == 1 ? 0 : gpu_descendants(pid, &pids), err = 0;
 	size_t before = gpu->n;
 	bool known = true;	/* of all of them, what they map */
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who is behind a piece: names of threads, processes, cgroups and requests. */
+#include "base/str.h"
 #include "model/clues_priv.h"
 
 #include <errno.h>
@@ -14,6 +15,17 @@ struct culprit who_named(enum culprit_type type, uint32_t id, const char *name, 
 		len = sizeof(who.name) - 1;
 	memcpy(who.name, name, len);
 	return who;
+}
+
+/* By a frame of its code, as short as it tells. */
+static struct culprit who_frame(enum culprit_type type, uint32_t id, const struct tl_code *code)
+{
+	char frame[sizeof(code->frame) + 1], name[sizeof(code->frame) + 1];
+
+	memcpy(frame, code->frame, sizeof(code->frame));
+	frame[sizeof(code->frame)] = '\0';
+	str_library(name, sizeof(name), frame);
+	return who_named(type, id, strchr(frame, ':') ? frame : name, sizeof(name));
 }
 
 #define NAMED(type, id, array) who_named(type, id, array, sizeof(array))
@@ -152,7 +164,7 @@ static void who_locked(const struct clues *c, const struct piece *p, const struc
 		k->who = NAMED(WHO_CLIENT, piece_other(c, p)->peer_port, piece_other(c, p)->path);
 		return;
 	}
-	k->who = code && code->frame[0] ? NAMED(WHO_THREAD, s->by_tid, code->frame) :
+	k->who = code && code->frame[0] ? who_frame(WHO_THREAD, s->by_tid, code) :
 					  NAMED(WHO_THREAD, s->by_tid, s->by_name);
 	if (req != UINT32_MAX)
 		k->root = (struct culprit){ .type = WHO_REQUEST, .id = req };
@@ -188,12 +200,12 @@ static void who_was_busy(const struct clues *c, const struct piece *p, struct cl
 		k->who = NAMED(WHO_CLIENT, other->peer_port, other->path);
 		k->prov = PROV_INFERRED;
 	} else if (req != UINT32_MAX) {
-		k->who = code ? NAMED(WHO_REQUEST, req, code->frame) :
+		k->who = code ? who_frame(WHO_REQUEST, req, code) :
 				(struct culprit){ .type = WHO_REQUEST, .id = req };
 		if (!code || !code->req)
 			k->prov = PROV_INFERRED;
 	} else {
-		k->who = code && code->frame[0] ? NAMED(WHO_THREAD, tid, code->frame) :
+		k->who = code && code->frame[0] ? who_frame(WHO_THREAD, tid, code) :
 			 w			? NAMED(WHO_THREAD, tid, w->t->name) :
 						  (struct culprit){ .type = WHO_THREAD, .id = tid };
 	}

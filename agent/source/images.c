@@ -94,7 +94,6 @@ static struct file *file_of(struct image_files *files, const struct proc_map *ma
 	uint64_t key = map->inode ^ ((uint64_t)map->dev_major << 52) ^
 		       ((uint64_t)map->dev_minor << 40);
 	struct file **at = map__get(files->by_inode, key), *f;
-	const char *name = strrchr(map->path, '/');
 
 	if (at)
 		return *at;
@@ -102,8 +101,7 @@ static struct file *file_of(struct image_files *files, const struct proc_map *ma
 	if (!f)
 		return NULL;
 	f->code = code_of_library(map->path);
-	str_copy_clean(f->name, sizeof(f->name), name ? name + 1 : map->path,
-		       strlen(name ? name + 1 : map->path));
+	str_library(f->name, sizeof(f->name), map->path);
 	at = map__put(files->by_inode, key, NULL);
 	if (!at) {
 		free(f);

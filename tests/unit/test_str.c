@@ -36,6 +36,34 @@ static void test_str__copy_clean(void **state)
 	assert_memory_equal(d, "??\0\0\0\0\0", 8);
 }
 
+static void test_str__library(void **state)
+{
+	static const struct {
+		const char *path, *want;
+	} rows[] = {
+		{ "/v/site-packages/msgspec/_core.cpython-311-x86_64-linux-gnu.so", "msgspec/_core.so" },
+		{ "/v/site-packages/vllm/_C.abi3.so", "vllm/_C.so" },
+		{ "_core.cpython-311-x86_64-linux-gnu.so", "_core.so" },		/* of an older recording */
+		{ "_core.cpython-311-x86_64-linux-", "_core.so" },
+		{ "/v/tokenizers/tokenizers.abi3.so", "tokenizers.so" },
+		{ "/v/a_folder_with_a_long_name_of_its_own/_speedups.cpython-312-aarch64-linux-gnu.so", "_speedups.so" },
+		{ "/usr/lib/x86_64-linux-gnu/libc.so.6", "libc.so.6" },
+		{ "/a\n/b\xff.abi3.so", "a?/b?.so" },
+		{ "/.abi3.so", ".abi3.so" },
+		{ "[vdso]", "[vdso]" },
+		{ "", "" },
+	};
+	char d[64], small[8];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		str_library(d, sizeof(d), rows[i].path);
+		assert_string_equal(d, rows[i].want);
+		str_library(small, sizeof(small), rows[i].path);
+		assert_true(strlen(small) < sizeof(small));
+	}
+}
+
 static const struct {
 	int (*parse)(const char *s, uint64_t *ret);
 	const char *in;
@@ -140,6 +168,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_str__copy),
 		cmocka_unit_test(test_str__copy_clean),
+		cmocka_unit_test(test_str__library),
 		cmocka_unit_test(test_str__parse_cases),
 		cmocka_unit_test(test_units__cases),
 	};
