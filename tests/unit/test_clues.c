@@ -361,7 +361,7 @@ static void test_clues__event_loop(void **state)
 	k = only(&l, MECH_EVENT_LOOP, 380);
 	assert_int_equal(k->who.type, WHO_REQUEST);
 	assert_int_equal(k->who.id, 1);
-	assert_string_equal(k->who.name, "tokenizers.abi3.so");
+	assert_string_equal(k->who.name, "tokenizers.so");
 	assert_int_equal(k->prov, PROV_OBSERVED);
 	l = front_clues(f, 520, 900, 0);	/* A's outputs wait to be written */
 	only(&l, MECH_EVENT_LOOP, 380);
