@@ -337,16 +337,24 @@ static uint64_t on_cpu(const struct clues *c, const struct watched *w, uint64_t 
 	return ns;
 }
 
+/* Would it be recorded if who turns tokens into text were busy? vLLM's front end does that itself; of others a thread may. */
+static bool would_tell(const struct clues *c, const struct rec_request *r, const struct watched *w)
+{
+	return w->t->role == TL_ROLE_DETOKENIZER ||
+	       (c->v->engines[r->engine].e.engine == TL_ENGINE_VLLM && is_front(w));
+}
+
 bool clues__front_may_be_busy(const struct clues *c, uint32_t request, uint64_t t0_ns, uint64_t t1_ns)
 {
-	uint32_t tgid = request < c->v->n_requests ? clues_tgid(c, c->v->requests[request].engine) : 0;
+	const struct rec_request *r = request < c->v->n_requests ? &c->v->requests[request] : NULL;
+	uint32_t tgid = r ? clues_tgid(c, r->engine) : 0;
 	bool watched = false;
 
 	for (const struct watched *w = clues_process_threads(c, tgid);
 	     tgid && w < c->threads + c->n_threads && w->t->hdr.tgid == tgid; w++) {
 		if (2 * on_cpu(c, w, t0_ns, t1_ns) >= t1_ns - t0_ns)
 			return true;
-		watched |= is_front(w);
+		watched |= would_tell(c, r, w);
 	}
 	return !watched;
 }

@@ -33,9 +33,10 @@ def _rates(claims):
 
 
 def _detokenizer(name, thread):
-	"""1,024 sequences, a step every 39; one thread turns their outputs into text, 180 for a step's."""
+	"""1,024 sequences, a step every 39; one thread turns their outputs into text, 180 for a step's. It is recorded, or no
+	thread is: one of which long runs would be told, and are not, was not saturated."""
 	rec = Recording()
-	s = Server(rec)
+	s = Server(rec, threads=thread)
 	n, steps = 1024, 20
 	crowd = [s.request("q%d" % i, -2, 4, steps) for i in range(n)]
 	share = 180 / n

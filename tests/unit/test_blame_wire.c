@@ -139,6 +139,7 @@ static void test_blame__nobody_was_busy(void **state)
 	struct tl_thread thread = { .hdr = { sizeof(thread), TL_THREAD, 0, 4242, 4242, fake_ns(0) },
 				    .role = TL_ROLE_FRONT, .rank = -1, .server = 4242 };
 
+	t->f->engines[0].e.engine = TL_ENGINE_VLLM;
 	assert_int_equal(evidence_on(&t->evidence, &thread.hdr), 0);
 	evidence_finish(&t->evidence);
 	served_in_turn(t);
