@@ -331,7 +331,7 @@ static void wait_row(struct build *b, const struct segment *s)
 		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT,
 		    "waiting for the next step; %u step%s ran: %s", s->n_steps,
 		    s->n_steps == 1 ? "" : "s", who);
-	else if (pause_during(t->v, t->q->engine, s->t0_ns, s->t1_ns, &pause))
+	else if (pause_during(t->v, t->v->seqs[s->seq].engine, s->t0_ns, s->t1_ns, &pause))
 		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "waiting for the next step; none ran: the server was paused, %s by port %u",
 		    t->v->others[pause.other].path, t->v->others[pause.other].peer_port);
 	else
