@@ -141,7 +141,7 @@ static const char *python_suffix(const char *name)
 	return at > name ? at : NULL;
 }
 
-enum { MAX_MODULE = 31 };	/* as much as names of culprits hold */
+enum { MAX_MODULE = 31 }; /* as much as names of culprits hold */
 
 void str_library(char *dst, size_t size, const char *path)
 {
@@ -153,7 +153,8 @@ void str_library(char *dst, size_t size, const char *path)
 		folder--;
 	if (end && slash)
 		n_folder = (size_t)(slash - folder);
-	if ((n_folder && n_folder == len && !memcmp(folder, name, len)) || n_folder + 1 + len + 3 > MAX_MODULE || n_folder + len + 5 > size)
+	if ((n_folder && n_folder == len && !memcmp(folder, name, len)) ||
+	    n_folder + 1 + len + 3 > MAX_MODULE || n_folder + len + 5 > size)
 		n_folder = 0;
 	if (n_folder) {
 		str_copy_clean(dst, size, folder, n_folder);

@@ -13,9 +13,10 @@ bool str_copy(char *dst, size_t size, const char *src);
 /* For strings that come off a wire: len bytes, anything but printable ASCII becomes '?'. */
 bool str_copy_clean(char *dst, size_t size, const char *src, size_t len);
 
-/* The name of a library, as short as it tells: of a Python extension its folder and module, "msgspec/_core.so" for
- * ".../msgspec/_core.cpython-311-x86_64-linux-gnu.so"; without the folder where that says the same, is not known or makes
- * it longer than 31 characters. Of all others what is behind the last slash. Anything but printable ASCII becomes '?'. */
+/* The name of a library, as short as it tells: of a Python extension its folder and module,
+ * "msgspec/_core.so" for ".../msgspec/_core.cpython-311-x86_64-linux-gnu.so"; without the folder
+ * where that says the same, is not known or makes it longer than 31 characters. Of all others
+ * what is behind the last slash. Anything but printable ASCII becomes '?'. */
 void str_library(char *dst, size_t size, const char *path);
 
 /* A character as UTF-8: how many bytes were put, at most 4; no NUL. */

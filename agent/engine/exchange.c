@@ -91,16 +91,16 @@ static void read_body(struct exchange *x, struct cut_json *ret)
 		ret->data = "";
 }
 
-/* Requests that are no LLM's can keep one waiting, or stop the whole server. Their paths may name anything: these name
- * nobody. */
+/* Requests that are no LLM's can keep one waiting, or stop the whole server. Their paths may name
+ * anything: these name nobody. */
 static bool is_plain_path(const char *path)
 {
-	static const char *const plain[] = { "/metrics", "/health", "/tokenize", "/detokenize",
-					     "/v1/models", "/slots", "/props",
-					     "/v1/messages/count_tokens", "/v1/chat/completions/render",
-					     "/v1/completions/render", "/pause", "/resume", "/sleep", "/wake_up",
-					     "/abort_requests", "/update_weights", "/collective_rpc",
-					     "/reset_prefix_cache", "/start_profile", "/stop_profile" };
+	static const char *const plain[] = {
+		"/metrics", "/health", "/tokenize", "/detokenize", "/v1/models", "/slots", "/props",
+		"/v1/messages/count_tokens", "/v1/chat/completions/render", "/v1/completions/render",
+		"/pause", "/resume", "/sleep", "/wake_up", "/abort_requests", "/update_weights",
+		"/collective_rpc", "/reset_prefix_cache", "/start_profile", "/stop_profile",
+	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(plain); i++)
 		if (!strcmp(path, plain[i]))

@@ -9,8 +9,18 @@
 #include <string.h>
 
 /* An X-Request-Id becomes the base of the id, behind the prefix of the API (doc/engines/vllm.md). */
-static const char *const prefixes[] = { "", "chatcmpl-", "cmpl-", "resp_", "msg_", "generate-tokens-", "embd-",
-					"pooling-", "classify-", "score-", "generative-scoring-", "decision-" };
+static const char *const prefixes[] = { "",
+					"chatcmpl-",
+					"cmpl-",
+					"resp_",
+					"msg_",
+					"generate-tokens-",
+					"embd-",
+					"pooling-",
+					"classify-",
+					"score-",
+					"generative-scoring-",
+					"decision-" };
 
 /* Its answer shows this id late or not at all: the sequence may be over by then. */
 static bool comes_first(const char *prefix)
@@ -103,13 +113,15 @@ static bool is_asked_for(const struct vllm *v, uint32_t scope, struct vllm_id id
 	return h && h->req;
 }
 
-/* What HTTP shows of an id whose end may number a prompt, or may be the client's own, as in the Rust front end. Of a chat
- * it is the client's, unless it asked by the rest of it: then it is a conversation of a batch. */
+/* What HTTP shows of an id whose end may number a prompt, or may be the client's own,
+ * as in the Rust front end. Of a chat it is the client's, unless it asked by the rest of it: then
+ * it is a conversation of a batch. */
 static struct vllm_id shown(const struct vllm *v, uint32_t scope, const struct vllm_names *names)
 {
 	struct vllm_id batch = vllm_msg_without_conversation(names->external);
 
-	if (batch.len < names->external.len && !is_asked_for(v, scope, names->external) && is_asked_for(v, scope, batch))
+	if (batch.len < names->external.len && !is_asked_for(v, scope, names->external) &&
+	    is_asked_for(v, scope, batch))
 		return batch;
 	if (!is_asked_for(v, scope, names->http) && is_asked_for(v, scope, names->external))
 		return names->external;

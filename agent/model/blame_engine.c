@@ -293,7 +293,8 @@ static void cut_parked(struct walk *w, const struct preempt_root *root, uint64_t
 		gap_add(w->g, MECH_LOST, PROV_NONE, left, NULL, NULL);
 	} else {
 		take_pause(w, until_ns, &left);
-		gap_add(w->g, MECH_PREEMPTED, root ? (enum provenance)root->prov : PROV_INFERRED, left, &who, NULL);
+		gap_add(w->g, MECH_PREEMPTED, root ? (enum provenance)root->prov : PROV_INFERRED,
+			left, &who, NULL);
 	}
 	w->at_ns = until_ns;
 }

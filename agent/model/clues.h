@@ -61,9 +61,10 @@ bool clues__step_is_odd(const struct clues *c, uint32_t step);
 void clues__front(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns,
 		  uint32_t self, struct clue_list *ret);
 
-/* May a thread of the process that serves a request have been on a CPU for most of [t0, t1]? true, too, where nothing is
- * recorded of its threads; of those that are, long runs are. */
-bool clues__front_may_be_busy(const struct clues *c, uint32_t request, uint64_t t0_ns, uint64_t t1_ns);
+/* May a thread of the process that serves a request have been on a CPU for most of [t0, t1]? true,
+ * too, where nothing is recorded of its threads; of those that are, long runs are. */
+bool clues__front_may_be_busy(const struct clues *c, uint32_t request, uint64_t t0_ns,
+			      uint64_t t1_ns);
 
 /* Located pieces of [t0, t1] in which what a request's answer had written did not reach the client:
  * Nagle, slow reader, network. Behind the write: no part of a gap between writes. */

@@ -335,7 +335,8 @@ static bool is_idle_in_steps(const struct clues *c, const struct piece *p)
 }
 
 /* Up to its last step, and behind it. */
-static int add_pause(const struct clues *c, uint32_t engine, const struct piece *p, struct piece_list *ret)
+static int add_pause(const struct clues *c, uint32_t engine, const struct piece *p,
+		     struct piece_list *ret)
 {
 	size_t end = c->ix.first[engine + 1];
 	struct piece rest = *p;
@@ -352,8 +353,13 @@ static int add_pauses(const struct clues *c, uint32_t engine, struct piece_list 
 
 	for (size_t i = 0; i < c->n_pauses && !err; i++) {
 		const struct pause *at = &c->pauses[i];
-		struct piece p = { .t0_ns = at->t0_ns, .t1_ns = at->t1_ns, .at = at->other, .src = SRC_ASKED,
-				   .rank = RANK_STOPPED, .mechanism = MECH_PAUSED, .prov = PROV_OBSERVED };
+		struct piece p = { .t0_ns = at->t0_ns,
+				   .t1_ns = at->t1_ns,
+				   .at = at->other,
+				   .src = SRC_ASKED,
+				   .rank = RANK_STOPPED,
+				   .mechanism = MECH_PAUSED,
+				   .prov = PROV_OBSERVED };
 
 		if (at->server == c->engine_servers[engine])
 			err = add_pause(c, engine, &p, ret);

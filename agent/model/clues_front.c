@@ -127,8 +127,8 @@ static bool is_pool(const struct clues *c, uint32_t tgid)
 	return p && p->is_pool;
 }
 
-/* One of a pool's threads: that it waited is a fact, that the request waited with it is not. It runs and sleeps
- * as work comes, and what it does meanwhile keeps no other thread from working. */
+/* One of a pool's threads: that it waited is a fact, that the request waited with it is not. It
+ * runs and sleeps as work comes, and what it does meanwhile keeps no other thread from working. */
 static int pool_pieces(const struct clues *c, const struct watched *w, struct piece_list *ret)
 {
 	struct piece_list raw = { 0 };
@@ -291,7 +291,8 @@ void clues__front(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64
 		const struct watched *w = &c->threads[c->fronts[i]];
 		const struct line *l = &c->front_lines[c->fronts[i]];
 
-		if (w->t->role == TL_ROLE_OTHER ? w->t->hdr.tgid != tgid : !carries(w, by, tgid, server, r))
+		if (w->t->role == TL_ROLE_OTHER ? w->t->hdr.tgid != tgid
+						: !carries(w, by, tgid, server, r))
 			continue;
 		watched |= w->t->role == TL_ROLE_FRONT;
 		for (size_t k = pieces_after(l->p, l->n, t0_ns);
@@ -313,13 +314,14 @@ void clues__front(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64
 }
 
 /* How long a thread was on a CPU in [t0, t1]. */
-static uint64_t on_cpu(const struct clues *c, const struct watched *w, uint64_t t0_ns, uint64_t t1_ns)
+static uint64_t on_cpu(const struct clues *c, const struct watched *w, uint64_t t0_ns,
+		       uint64_t t1_ns)
 {
 	const struct tl_thread_span *s = c->ev->spans.v;
 	size_t lo = w->span0, hi = w->span1;
 	uint64_t ns = 0;
 
-	while (lo < hi) {	/* the first that ends behind t0 */
+	while (lo < hi) { /* the first that ends behind t0 */
 		size_t mid = lo + (hi - lo) / 2;
 
 		if (s[mid].hdr.ts_ns <= t0_ns)
@@ -337,14 +339,16 @@ static uint64_t on_cpu(const struct clues *c, const struct watched *w, uint64_t 
 	return ns;
 }
 
-/* Would it be recorded if who turns tokens into text were busy? vLLM's front end does that itself; of others a thread may. */
+/* Would it be recorded if who turns tokens into text were busy? vLLM's front end does that itself;
+ * of others a thread may. */
 static bool would_tell(const struct clues *c, const struct rec_request *r, const struct watched *w)
 {
 	return w->t->role == TL_ROLE_DETOKENIZER ||
 	       (c->v->engines[r->engine].e.engine == TL_ENGINE_VLLM && is_front(w));
 }
 
-bool clues__front_may_be_busy(const struct clues *c, uint32_t request, uint64_t t0_ns, uint64_t t1_ns)
+bool clues__front_may_be_busy(const struct clues *c, uint32_t request, uint64_t t0_ns,
+			      uint64_t t1_ns)
 {
 	const struct rec_request *r = request < c->v->n_requests ? &c->v->requests[request] : NULL;
 	uint32_t tgid = r ? clues_tgid(c, r->engine) : 0;

@@ -23,7 +23,10 @@ enum piece_rank {
 				 * same steps: as a rule what these take */
 	N_PIECE_RANKS
 };
-enum piece_src { SRC_SPAN = 1, SRC_CODE = 2, SRC_HELD = 3, SRC_ASKED = 4 /* at: index of an other request */ };
+enum piece_src {
+	SRC_SPAN = 1, SRC_CODE = 2, SRC_HELD = 3,
+	SRC_ASKED = 4,		/* `at` is the index of an other request */
+};
 struct piece {
 	uint64_t t0_ns, t1_ns;
 	uint32_t at;		/* index into the evidence of its src */
@@ -75,7 +78,7 @@ struct watched {		/* a thread that is recorded */
 struct process {		/* one that is among the engines */
 	uint32_t server;	/* the first process of its server */
 	bool has_steps;
-	bool is_pool;		/* a front end in Rust or Go: any of its threads may serve any request */
+	bool is_pool;		/* in Rust or Go: any of its threads may serve any request */
 };
 
 struct by_number {

@@ -164,8 +164,8 @@ static void who_locked(const struct clues *c, const struct piece *p, const struc
 		k->who = NAMED(WHO_CLIENT, piece_other(c, p)->peer_port, piece_other(c, p)->path);
 		return;
 	}
-	k->who = code && code->frame[0] ? who_frame(WHO_THREAD, s->by_tid, code) :
-					  NAMED(WHO_THREAD, s->by_tid, s->by_name);
+	k->who = code && code->frame[0] ? who_frame(WHO_THREAD, s->by_tid, code)
+					: NAMED(WHO_THREAD, s->by_tid, s->by_name);
 	if (req != UINT32_MAX)
 		k->root = (struct culprit){ .type = WHO_REQUEST, .id = req };
 }
@@ -200,14 +200,14 @@ static void who_was_busy(const struct clues *c, const struct piece *p, struct cl
 		k->who = NAMED(WHO_CLIENT, other->peer_port, other->path);
 		k->prov = PROV_INFERRED;
 	} else if (req != UINT32_MAX) {
-		k->who = code ? who_frame(WHO_REQUEST, req, code) :
-				(struct culprit){ .type = WHO_REQUEST, .id = req };
+		k->who = code ? who_frame(WHO_REQUEST, req, code)
+			      : (struct culprit){ .type = WHO_REQUEST, .id = req };
 		if (!code || !code->req)
 			k->prov = PROV_INFERRED;
 	} else {
-		k->who = code && code->frame[0] ? who_frame(WHO_THREAD, tid, code) :
-			 w			? NAMED(WHO_THREAD, tid, w->t->name) :
-						  (struct culprit){ .type = WHO_THREAD, .id = tid };
+		k->who = code && code->frame[0] ? who_frame(WHO_THREAD, tid, code)
+			 : w			? NAMED(WHO_THREAD, tid, w->t->name)
+						: (struct culprit){ .type = WHO_THREAD, .id = tid };
 	}
 }
 
@@ -226,7 +226,8 @@ void list_add_piece(const struct clues *c, struct clue_list *l, const struct pie
 	switch (p->rank) {
 	case RANK_STOPPED:	/* who let it go on; mostly the one that had stopped it */
 		if (!s)
-			k.who = NAMED(WHO_CLIENT, c->v->others[p->at].peer_port, c->v->others[p->at].path);
+			k.who = NAMED(WHO_CLIENT, c->v->others[p->at].peer_port,
+				      c->v->others[p->at].path);
 		else if (s->by_tgid)
 			k.who = NAMED(WHO_PROCESS, s->by_tgid, s->by_name);
 		break;

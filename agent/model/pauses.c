@@ -19,7 +19,10 @@ static uint32_t server_of(const struct model_view *v, const struct rec_other *o)
 static bool pause_of(const struct model_view *v, size_t i, struct pause *ret)
 {
 	const struct rec_other *o = &v->others[i];
-	struct pause p = { .t0_ns = o->begin_ns, .t1_ns = v->t1_ns, .server = server_of(v, o), .other = (uint32_t)i };
+	struct pause p = { .t0_ns = o->begin_ns,
+			   .t1_ns = v->t1_ns,
+			   .server = server_of(v, o),
+			   .other = (uint32_t)i };
 
 	if (!is_one_of(o, "/pause", "/sleep"))
 		return false;
@@ -27,7 +30,8 @@ static bool pause_of(const struct model_view *v, size_t i, struct pause *ret)
 		const struct rec_other *next = &v->others[k];
 		bool ends = is_one_of(next, "/resume", "/wake_up");
 
-		if (server_of(v, next) != p.server || (!ends && !is_one_of(next, "/pause", "/sleep")))
+		if (server_of(v, next) != p.server ||
+		    (!ends && !is_one_of(next, "/pause", "/sleep")))
 			continue;
 		p.t1_ns = next->begin_ns;
 		p.ended = ends;
@@ -46,7 +50,8 @@ size_t pauses_find(const struct model_view *v, struct pause ret[MAX_PAUSES])
 	return n;
 }
 
-bool pause_during(const struct model_view *v, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns, struct pause *ret)
+bool pause_during(const struct model_view *v, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns,
+		  struct pause *ret)
 {
 	uint32_t server = engine < v->n_engines ? server_of_engine(&v->engines[engine].e) : 0;
 	struct pause all[MAX_PAUSES];

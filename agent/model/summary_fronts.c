@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each process that reads requests had of them: of several API servers one may be the slow one. */
+/* What each process that reads requests had of them: of several one may be the slow one. */
 #include "base/pct.h"
 #include "model/summary_priv.h"
 
@@ -10,7 +10,7 @@ enum what { FRONT, TTFT, DELIVERY };
 
 struct work {
 	const struct model_view *v;
-	uint32_t *order;	/* requests by their process */
+	uint32_t *order; /* requests by their process */
 	uint64_t *values;
 };
 
@@ -41,7 +41,8 @@ static int make_room(struct work *w)
 	return w->values ? 0 : -ENOMEM;
 }
 
-static void dist_of_requests(struct work *w, size_t from, size_t to, enum what what, struct dist *ret)
+static void dist_of_requests(struct work *w, size_t from, size_t to, enum what what,
+			     struct dist *ret)
 {
 	size_t n = 0;
 	bool exact;

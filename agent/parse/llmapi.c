@@ -7,21 +7,25 @@
 enum tl_api llmapi_of_path(const char *path)
 {
 	/* Servers stand behind prefixes (/api, /openai, a model's name): the end decides, and
-	 * the first row that fits. Not in here, as no sequence runs for them: paths of vLLM that count, render or
-	 * derender (/v1/messages/count_tokens, /tokenize, /v1/chat/completions/render ...), that end others
-	 * (/abort_requests, /v1/responses/ID/cancel) or steer the server (/pause, /sleep ...); nor its /v1/realtime, which
-	 * is no HTTP behind its upgrade. */
+	 * the first row that fits. Not in here, as no sequence runs for them: paths of vLLM that
+	 * count, render or derender (/v1/messages/count_tokens, /tokenize ...), that end others
+	 * (/abort_requests, /v1/responses/ID/cancel) or steer the server (/pause, /sleep ...); nor
+	 * its /v1/realtime, which is no HTTP behind its upgrade. */
 	static const struct {
 		const char *end;
 		enum tl_api api;
 	} rows[] = {
 		{ "/chat/completions", TL_API_CHAT },
-		{ "/chat/completions/batch", TL_API_CHAT },	/* vLLM: an answer per conversation, not streamed */
+		/* vLLM: an answer per conversation, not streamed */
+		{ "/chat/completions/batch", TL_API_CHAT },
 		{ "/cohere/v2/chat", TL_API_CHAT },
-		{ "/audio/transcriptions", TL_API_CHAT },	/* multipart; streams in chunks of a chat */
+		/* multipart; these stream in chunks of a chat */
+		{ "/audio/transcriptions", TL_API_CHAT },
 		{ "/audio/translations", TL_API_CHAT },
-		{ "/invocations", TL_API_CHAT },		/* SageMaker: any of them, the body decides */
-		{ "/inference/v1/generate", TL_API_COMPLETIONS },	/* vLLM: tokens in, tokens out */
+		/* SageMaker: any of them, the body decides */
+		{ "/invocations", TL_API_CHAT },
+		/* vLLM: tokens in, tokens out */
+		{ "/inference/v1/generate", TL_API_COMPLETIONS },
 		{ "/v1/completions", TL_API_COMPLETIONS },
 		{ "/v1/responses", TL_API_RESPONSES },
 		{ "/responses", TL_API_RESPONSES },
@@ -38,8 +42,9 @@ enum tl_api llmapi_of_path(const char *path)
 		{ "/pooling", TL_API_EMBEDDINGS },
 		{ "/classify", TL_API_EMBEDDINGS },
 		{ "/score", TL_API_EMBEDDINGS },
-		{ "/generative_scoring", TL_API_EMBEDDINGS },	/* a token per item, of which only odds are told */
-		{ "/systemone", TL_API_EMBEDDINGS },		/* the same, of a choice */
+		/* a token per item, of which only odds are told */
+		{ "/generative_scoring", TL_API_EMBEDDINGS },
+		{ "/systemone", TL_API_EMBEDDINGS },
 		{ "/api/generate", TL_API_OLLAMA },
 		{ "/api/chat", TL_API_OLLAMA },
 	};

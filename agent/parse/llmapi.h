@@ -24,7 +24,7 @@ struct llm_request {
 	int32_t max_tokens;	/* -1: not said, or no limit. max_tokens, n_predict ... */
 	uint16_t n;		/* 0: not said */
 	bool cut;		/* part of the body was missing, a fact may be too */
-	enum tl_api api;	/* that of the path, but where the body tells another: /invocations takes any */
+	enum tl_api api;	/* of the path, unless the body tells: /invocations takes any */
 };
 /* Reads the facts of a request body, also when its middle is missing. Garbage gives "not said". */
 void llmapi_request(enum tl_api api, const struct cut_json *body, struct llm_request *ret);

@@ -181,7 +181,8 @@ static void top_member(struct walk *w, struct json *j, struct json_key k)
 
 	if (KEY_IS(k, "choices")) {
 		walk_choices(w, j);
-	} else if (KEY_IS(k, "id") || (KEY_IS(k, "request_id") && w->api == TL_API_COMPLETIONS && !c->id[0])) {
+	} else if (KEY_IS(k, "id") ||
+		   (KEY_IS(k, "request_id") && w->api == TL_API_COMPLETIONS && !c->id[0])) {
 		id(w, j);
 	} else if (KEY_IS(k, "created") || KEY_IS(k, "model")) {
 		json_skip(j);

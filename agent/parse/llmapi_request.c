@@ -44,7 +44,10 @@ static enum tl_api told_api(enum tl_api api, uint32_t has)
 
 static uint32_t has_of(struct json_key k)
 {
-	return KEY_IS(k, "messages") ? HAS_MESSAGES : KEY_IS(k, "prompt") ? HAS_PROMPT : KEY_IS(k, "input") ? HAS_INPUT : 0;
+	return KEY_IS(k, "messages") ? HAS_MESSAGES
+	       : KEY_IS(k, "prompt") ? HAS_PROMPT
+	       : KEY_IS(k, "input")  ? HAS_INPUT
+				     : 0;
 }
 
 static void take_n(struct json *j, struct llm_request *r)
@@ -72,7 +75,8 @@ static void sampling_params(struct json *j, struct llm_request *r, struct limit 
 	}
 }
 
-static void members(enum tl_api api, struct json *j, struct llm_request *r, struct limit *l, uint32_t *has)
+static void members(enum tl_api api, struct json *j, struct llm_request *r, struct limit *l,
+		    uint32_t *has)
 {
 	struct json_key k;
 	bool yes;

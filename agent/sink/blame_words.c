@@ -16,7 +16,8 @@ static const char *const advice[N_MECHANISMS] = {
 	[MECH_RECOMPUTE] = "a larger KV cache, or fewer sequences at once, ends preemptions",
 	[MECH_PREEMPTED] = "a larger KV cache, or fewer sequences at once, ends preemptions",
 	[MECH_STEP_WAIT] = "shorter steps bound it: smaller chunks of prefill",
-	[MECH_PAUSED] = "see who sends POST /pause or /sleep, and what for; /resume or /wake_up ends it",
+	[MECH_PAUSED] = "see who sends POST /pause or /sleep, and what for; /resume or /wake_up ends "
+			"it",
 	[MECH_LEFT_OUT] = "look for an option that computes prefill and decode in one step (chunked "
 			  "prefill)",
 	[MECH_HOST] = "profile the engine's thread: it schedules, prepares input and samples",

@@ -181,7 +181,8 @@ static void add_dist(struct list *l, const char *name, const struct dist *d)
 		     units_ns(tail, many ? d->p99 : d->max));
 }
 
-static void write_front(struct page *p, const struct rec_engine *e, const struct front_summary *f, size_t n_all)
+static void write_front(struct page *p, const struct rec_engine *e, const struct front_summary *f,
+			size_t n_all)
 {
 	struct list l = { .at = 0 };
 

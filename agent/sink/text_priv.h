@@ -28,7 +28,8 @@ void text_capture(struct page *p, const struct model_view *v);
 
 /* The engines, how full their steps were, and what their schedulers say. */
 int text_engines(struct page *p, const struct model_view *v);	/* 0 or -ENOMEM */
-int text_fronts(struct page *p, const struct model_view *v);	/* each, if there are several; 0 or -ENOMEM */
+int text_fronts(struct page *p,
+		const struct model_view *v); /* each, if there are several; 0 or -ENOMEM */
 void text_batch(struct page *p, const struct summary *s);
 int text_scheduler(struct page *p, const struct model_view *v, const struct summary *s); /* -ENOMEM */
 

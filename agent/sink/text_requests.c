@@ -362,9 +362,11 @@ static void write_failure(struct page *p, const struct model_view *v, size_t fir
 			more++;
 			continue;
 		}
-		at += snprintf(ids + at, sizeof(ids) - (size_t)at, "%sr%u", at ? " " : "", v->requests[i].req);
+		at += snprintf(ids + at, sizeof(ids) - (size_t)at, "%sr%u", at ? " " : "",
+			       v->requests[i].req);
 		if (v->requests[i].x_request_id[0])
-			at += snprintf(ids + at, sizeof(ids) - (size_t)at, " (%.40s)", v->requests[i].x_request_id);
+			at += snprintf(ids + at, sizeof(ids) - (size_t)at, " (%.40s)",
+				       v->requests[i].x_request_id);
 	}
 	if (more)
 		snprintf(ids + at, sizeof(ids) - (size_t)at, " and %zu more", more);

@@ -305,9 +305,11 @@ static void wait_row(struct build *b, const struct segment *s)
 		}
 	crowd__text(&crowd, t->v, who, sizeof(who));
 	fullness_text(&fullness, full, sizeof(full));
-	if (s->part == PART_PARKED && pause_during(t->v, t->v->seqs[s->seq].engine, s->t0_ns, s->t1_ns, &pause)) {
-		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "%s: the server was paused, %s by port %u; %u step%s ran",
-		    part_names[s->part], t->v->others[pause.other].path, t->v->others[pause.other].peer_port, s->n_steps,
+	if (s->part == PART_PARKED &&
+	    pause_during(t->v, t->v->seqs[s->seq].engine, s->t0_ns, s->t1_ns, &pause)) {
+		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT,
+		    "%s: the server was paused, %s by port %u; %u step%s ran", part_names[s->part],
+		    t->v->others[pause.other].path, t->v->others[pause.other].peer_port, s->n_steps,
 		    s->n_steps == 1 ? "" : "s");
 		return;
 	}
@@ -332,7 +334,8 @@ static void wait_row(struct build *b, const struct segment *s)
 		    "waiting for the next step; %u step%s ran: %s", s->n_steps,
 		    s->n_steps == 1 ? "" : "s", who);
 	else if (pause_during(t->v, t->v->seqs[s->seq].engine, s->t0_ns, s->t1_ns, &pause))
-		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "waiting for the next step; none ran: the server was paused, %s by port %u",
+		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT,
+		    "waiting for the next step; none ran: the server was paused, %s by port %u",
 		    t->v->others[pause.other].path, t->v->others[pause.other].peer_port);
 	else
 		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "waiting for the next step; none ran");

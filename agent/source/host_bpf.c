@@ -191,7 +191,8 @@ void host_bpf_watch(struct host *h, const struct process *p, uint32_t tid, uint3
 {
 	uint32_t *asked = map__get(h->watches, tid);
 
-	if (!h->sched || watch == (asked ? *asked : thread_watch(p->engine, p->role, TL_ROLE_OTHER)))
+	if (!h->sched ||
+	    watch == (asked ? *asked : thread_watch(p->engine, p->role, TL_ROLE_OTHER)))
 		return;
 	asked = map__put(h->watches, tid, NULL);
 	if (!asked)

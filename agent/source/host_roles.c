@@ -17,8 +17,8 @@ static bool is_llama(uint16_t engine)
 	return engine == TL_ENGINE_LLAMA || engine == TL_ENGINE_OLLAMA;
 }
 
-/* A front end that is a program of its own, in Rust or Go: any of its threads reads requests, turns tokens into text and
- * writes them. Those in Python have one event loop. */
+/* A front end that is a program of its own, in Rust or Go: any of its threads reads requests,
+ * turns tokens into text and writes them. Those in Python have one event loop. */
 static bool is_pool(const char *process)
 {
 	return !strcmp(process, "front");
@@ -65,7 +65,8 @@ uint16_t thread_role(const struct thread_facts *f)
 		return TL_ROLE_ZMQ;
 	if (role != TL_ROLE_OTHER)
 		return role;
-	if (f->spoke_http && (f->is_main || is_llama(f->engine) || f->engine == TL_ENGINE_UNKNOWN || is_pool(f->process)))
+	if (f->spoke_http && (f->is_main || is_llama(f->engine) || f->engine == TL_ENGINE_UNKNOWN ||
+			      is_pool(f->process)))
 		return TL_ROLE_FRONT;
 	return computes(f) ? TL_ROLE_COMPUTE : TL_ROLE_OTHER;
 }

@@ -24,8 +24,8 @@ struct thread_facts {
 
 uint16_t thread_role(const struct thread_facts *f);	/* enum tl_thread_role */
 
-/* What to ask the kernel of a thread, besides its waits for a CPU: enum watch (bpf/watch.h). `process`: the role of its
- * process. */
+/* What to ask the kernel of a thread, besides its waits for a CPU: enum watch (bpf/watch.h).
+ * `process`: the role of its process. */
 uint32_t thread_watch(uint16_t engine, const char *process, uint16_t role);
 
 /* The rank in a title like "VLLM::Worker_TP3", "sglang::scheduler_TP1": -1 if there is none. */

@@ -132,7 +132,8 @@ static void test_blame__served_one_after_the_other(void **state)
 	}
 }
 
-/* The same to look at, but its thread's long runs would have been told, and there are none: it was not busy. */
+/* The same to look at, but its thread's long runs would have been told, and there are none:
+ * it was not busy. */
 static void test_blame__nobody_was_busy(void **state)
 {
 	struct told *t = *state;

@@ -354,11 +354,14 @@ static void test_waits__tokenizers_side_by_side(void **state)
 
 /* ---- a front end in Rust ---- */
 
-/* Its main thread sleeps until the end, another reads requests, a third one handles what they give. */
+/* Its main thread sleeps until the end, another reads requests, a third handles what they give. */
 static void feed_pool(struct feed *f)
 {
-	struct tl_engine e = { .hdr = FEED_HDR(e, TL_ENGINE, 0, FEED_API, FEED_API, at(-998)), .start_ns = 1,
-			       .engine = TL_ENGINE_VLLM, .server = FEED_API, .role = "front" };
+	struct tl_engine e = { .hdr = FEED_HDR(e, TL_ENGINE, 0, FEED_API, FEED_API, at(-998)),
+			       .start_ns = 1,
+			       .engine = TL_ENGINE_VLLM,
+			       .server = FEED_API,
+			       .role = "front" };
 
 	FEED(f, e);
 	feed_thread(f, FEED_API, POOL, TL_ROLE_OTHER, -1, "vllm-request");
@@ -392,11 +395,12 @@ static void test_waits__of_a_pool(void **state)
 	struct clue_list l = front_clues(f, 400, 1000, 0);
 	k = only(&l, MECH_RUN_QUEUE, 400);
 	assert_string_equal(k->who.name, "cc1");
-	assert_int_equal(k->prov, PROV_INFERRED);	/* that the request waited with it */
+	assert_int_equal(k->prov, PROV_INFERRED); /* that the request waited with it */
 	assert_false(clues__front_may_be_busy(f->c, 0, at(500), at(900)));
 }
 
-/* One that is busy keeps no other thread from working. All of them are if one is, for all that is known. */
+/* One that is busy keeps no other thread from working. All of them are if one is, for all that is
+ * known. */
 static void test_waits__of_a_busy_pool(void **state)
 {
 	struct feed *f = *state;
@@ -413,15 +417,25 @@ static void test_waits__of_a_busy_pool(void **state)
 
 /* ---- paused on request ---- */
 
-static void feed_asked(struct feed *f, uint32_t req, const char *path, double at_ms, uint16_t status)
+static void feed_asked(struct feed *f, uint32_t req, const char *path, double at_ms,
+		       uint16_t status)
 {
-	struct tl_conn open = { .hdr = FEED_HDR(open, TL_CONN, 0, FEED_API, FEED_FRONT, at(at_ms)), .conn = 100 + req,
-				.what = TL_CONN_OPEN, .peer_port = 50000 + req };
-	struct tl_req_begin b = { .hdr = FEED_HDR(b, TL_REQ_BEGIN, TL_API_OTHER, FEED_API, FEED_FRONT, at(at_ms)),
-				  .req = req, .conn = 100 + req };
-	struct tl_req_facts e = { .hdr = FEED_HDR(e, TL_REQ_FACTS, 0, FEED_API, FEED_FRONT, at(at_ms)), .req = req };
-	struct tl_req_end end = { .hdr = FEED_HDR(end, TL_REQ_END, 0, FEED_API, FEED_FRONT, at(at_ms + 1)), .req = req,
-				  .how = TL_END_COMPLETE, .status = status };
+	struct tl_conn open = { .hdr = FEED_HDR(open, TL_CONN, 0, FEED_API, FEED_FRONT, at(at_ms)),
+				.conn = 100 + req,
+				.what = TL_CONN_OPEN,
+				.peer_port = 50000 + req };
+	struct tl_req_begin b = { .hdr = FEED_HDR(b, TL_REQ_BEGIN, TL_API_OTHER, FEED_API,
+						  FEED_FRONT, at(at_ms)),
+				  .req = req,
+				  .conn = 100 + req };
+	struct tl_req_facts e = {
+		.hdr = FEED_HDR(e, TL_REQ_FACTS, 0, FEED_API, FEED_FRONT, at(at_ms)), .req = req
+	};
+	struct tl_req_end end = { .hdr = FEED_HDR(end, TL_REQ_END, 0, FEED_API, FEED_FRONT,
+						  at(at_ms + 1)),
+				  .req = req,
+				  .how = TL_END_COMPLETE,
+				  .status = status };
 
 	snprintf(e.path, sizeof(e.path), "%s", path);
 	FEED(f, open);
@@ -438,11 +452,11 @@ static void test_waits__of_a_pause(void **state)
 	struct pause p;
 
 	feed_step(f, 0, 20, 1, 0);
-	feed_asked(f, 1, "/pause", 10, 200);	/* the step under way ends */
+	feed_asked(f, 1, "/pause", 10, 200); /* the step under way ends */
 	feed_asked(f, 2, "/health", 500, 200);
 	feed_asked(f, 3, "/resume", 1010, 200);
 	feed_step(f, 1020, 1040, 1, 0);
-	feed_asked(f, 4, "/sleep", 2000, 404);	/* no such thing */
+	feed_asked(f, 4, "/sleep", 2000, 404); /* no such thing */
 	feed_step(f, 3000, 3020, 1, 0);
 	feed_asked(f, 5, "/pause", 3100, 200);
 	feed_asked(f, 6, "/health", 3300, 200);
@@ -455,7 +469,7 @@ static void test_waits__of_a_pause(void **state)
 	assert_string_equal(k->who.name, "/pause");
 	assert_int_equal(engine_clues(f, 1040, 3000).n, 0);
 	l = engine_clues(f, 3020, 4000);
-	only(&l, MECH_PAUSED, 201);		/* until the recording ends */
+	only(&l, MECH_PAUSED, 201); /* until the recording ends */
 	assert_true(pause_during(&f->v, core_of(f), at(100), at(1020), &p));
 	assert_int_equal(p.other, 0);
 	assert_true(p.ended);
@@ -465,12 +479,25 @@ static void test_waits__of_a_pause(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(stopped), T(stopped_before_all_else), T(fault_in_a_long_sleep), T(behind_own_worker),
-		T(of_a_worker_behind_another), T(between_steps_behind_own_worker),
-		T(of_the_front_end_behind_its_engine), T(behind_a_scrape), T(partly_behind_own_worker),
-		T(behind_others_of_the_host), T(quota_told_short), T(quota_told_far_too_short),
-		T(behind_the_tokenizer), T(behind_the_tokenizer_no_longer), T(behind_the_tokenizer_in_turn),
-		T(tokenizers_side_by_side), T(of_a_pool), T(of_a_busy_pool), T(of_a_pause),
+		T(stopped),
+		T(stopped_before_all_else),
+		T(fault_in_a_long_sleep),
+		T(behind_own_worker),
+		T(of_a_worker_behind_another),
+		T(between_steps_behind_own_worker),
+		T(of_the_front_end_behind_its_engine),
+		T(behind_a_scrape),
+		T(partly_behind_own_worker),
+		T(behind_others_of_the_host),
+		T(quota_told_short),
+		T(quota_told_far_too_short),
+		T(behind_the_tokenizer),
+		T(behind_the_tokenizer_no_longer),
+		T(behind_the_tokenizer_in_turn),
+		T(tokenizers_side_by_side),
+		T(of_a_pool),
+		T(of_a_busy_pool),
+		T(of_a_pause),
 	};
 
 	return cmocka_run_group_tests_name("clues_waits", tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several processes that read requests: what each had of them, in numbers, text and JSON; and failures by name. */
+/* Several processes that read requests: what each had of them; and failures by name. */
 #include "unit.h"
 
 #include "fake_view.h"
@@ -10,7 +10,7 @@
 
 #include <errno.h>
 
-#define MS(x) ((uint64_t)((x) * 1000000))
+#define MS(x) ((uint64_t)((x)*1000000))
 
 static int setup(void **state)
 {
@@ -98,9 +98,13 @@ static void test_fronts__of_several_each_has_a_line(void **state)
 
 	two_servers(f);
 	text = text_of(f);
-	assert_non_null(strstr(text, "\nfront end pid 4242: 2 of 5 requests; front end p50 2.00 ms, max 4.00 ms; TTFT p50 12.0 ms, "
-				     "max 14.0 ms\n"));
-	assert_non_null(strstr(text, "\nfront end pid 4343: 3 of 5 requests; 1 error; front end p50 40.0 ms, max 80.0 ms; "));
+	assert_non_null(strstr(
+		text,
+		"\nfront end pid 4242: 2 of 5 requests; front end p50 2.00 ms, max 4.00 ms; TTFT p50 12.0 ms, "
+		"max 14.0 ms\n"));
+	assert_non_null(strstr(
+		text,
+		"\nfront end pid 4343: 3 of 5 requests; 1 error; front end p50 40.0 ms, max 80.0 ms; "));
 	free(text);
 }
 
@@ -128,7 +132,9 @@ static void test_fronts__in_json(void **state)
 	assert_int_equal(json_report(&f->v, &s, &(struct json_opts){ 0 }, out), 0);
 	fclose(out);
 	assert_non_null(strstr(text, "\"front\":null"));
-	assert_non_null(strstr(text, "\"front\":{\"requests\":1,\"errors\":0,\"aborted\":0,\"frontend_ms\":{\"p50\":40"));
+	assert_non_null(strstr(
+		text,
+		"\"front\":{\"requests\":1,\"errors\":0,\"aborted\":0,\"frontend_ms\":{\"p50\":40"));
 	free(text);
 }
 
@@ -157,7 +163,7 @@ static void test_fronts__survives_no_memory(void **state)
 		else
 			free(s);
 	})
-	assert_int_equal(err, 0);
+		assert_int_equal(err, 0);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -165,9 +171,12 @@ static void test_fronts__survives_no_memory(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		TEST(test_fronts__each_for_itself), TEST(test_fronts__of_several_each_has_a_line),
-		TEST(test_fronts__one_is_all), TEST(test_fronts__in_json),
-		TEST(test_failures__by_the_name_that_their_client_gave), TEST(test_fronts__survives_no_memory),
+		TEST(test_fronts__each_for_itself),
+		TEST(test_fronts__of_several_each_has_a_line),
+		TEST(test_fronts__one_is_all),
+		TEST(test_fronts__in_json),
+		TEST(test_failures__by_the_name_that_their_client_gave),
+		TEST(test_fronts__survives_no_memory),
 	};
 
 	return cmocka_run_group_tests_name("fronts", tests, NULL, NULL);

@@ -25,8 +25,10 @@ static const struct {
 } threads[] = {
 	{ "vLLM's API server", { TL_ENGINE_VLLM, "api", "vllm", .is_main = true }, TL_ROLE_FRONT },
 	{ "another of its threads", { TL_ENGINE_VLLM, "api", "vllm", .spoke_http = true }, TL_ROLE_OTHER },
-	{ "one of its front end in Rust", { TL_ENGINE_VLLM, "front", "tokio-rt-worker", .spoke_http = true }, TL_ROLE_FRONT },
-	{ "another of that", { TL_ENGINE_VLLM, "front", "vllm-request", .is_main = false }, TL_ROLE_OTHER },
+	{ "one of its front end in Rust", { TL_ENGINE_VLLM, "front", "tokio-rt-worker",
+	  .spoke_http = true }, TL_ROLE_FRONT },
+	{ "another of that", { TL_ENGINE_VLLM, "front", "vllm-request", .is_main = false },
+	  TL_ROLE_OTHER },
 	{ "busy ones of it do not compute", { TL_ENGINE_VLLM, "api", "vllm", .cpu_ns = 900 * MS,
 	  .engine_cpu_ns = 1000 * MS, .wall_ns = 1000 * MS }, TL_ROLE_OTHER },
 	{ "its engine", { TL_ENGINE_VLLM, "engine-core", "VLLM::EngineCor", .is_main = true }, TL_ROLE_ENGINE },

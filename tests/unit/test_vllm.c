@@ -107,7 +107,8 @@ static void test_ids__end_in_a_number_of_the_client(void **state)
 	SAID(f, "begin 4\nlink r5 4 of 20\nbegin 5\nlink r6 5 of 20\n");
 }
 
-/* Of a batch of chats each conversation has a number; of a client that numbers its chats so, each is alone. */
+/* Of a batch of chats each conversation has a number; of a client that numbers its chats so, each
+ * is alone. */
 static void test_ids__conversations_of_a_batch(void **state)
 {
 	struct fixture *f = *state;
