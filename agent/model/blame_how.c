@@ -15,6 +15,7 @@ enum { WORTH_PCT = 1, WORTH_NS = 5000000 };
 
 struct busy {			/* of a device, in steps of which that is known */
 	uint64_t ns, of_ns;
+	bool at_least;		/* kernels had no record in some of them */
 };
 struct rank_sum {
 	uint64_t n, wait_ns, transfer_ns, waiting;
@@ -55,6 +56,23 @@ static void add_mean(struct mean *m, uint64_t x)
 static double busy_pct(const struct busy *x)
 {
 	return x->of_ns ? 100.0 * (double)x->ns / (double)x->of_ns : -1;
+}
+
+static void add_busy(struct busy *to, const struct busy *x)
+{
+	to->ns += x->ns;
+	to->of_ns += x->of_ns;
+	to->at_least |= x->at_least;
+}
+
+/* A device in a step of so many ns: no longer than that. */
+static struct busy busy_of(const struct blame *b, uint32_t step, const struct tl_gpu_step *s, uint64_t ns)
+{
+	const struct gpu_facts *f = b->v.gpu;
+
+	if (!s || !s->busy_ns)
+		return (struct busy){ .at_least = false };
+	return (struct busy){ least(s->busy_ns, ns), ns, f && step < f->n_steps && f->steps[step].at_least };
 }
 
 /* ---- what a step lost ---- */
@@ -121,7 +139,7 @@ static void look_at_graph(struct looker *k, uint32_t step, const struct tl_gpu_s
 		add_mean(&m->launch_ns, g->launching_ns / s->launches);
 }
 
-static void look_at_ranks(struct looker *k, const struct gpu_view *g, const struct culprit *late, uint64_t ns)
+static void look_at_ranks(struct looker *k, uint32_t step, const struct gpu_view *g, const struct culprit *late, uint64_t ns)
 {
 	struct collective c = collective_of(k->b->clues, g);
 	struct rank_sum *r;
@@ -134,12 +152,12 @@ static void look_at_ranks(struct looker *k, const struct gpu_view *g, const stru
 	r->transfer_ns += c.least_ns;
 	for (size_t i = 0; i < g->n; i++) {
 		const struct tl_gpu_step *s = gpu_rank(k->b->clues, g, i);
+		struct busy busy = busy_of(k->b, step, s, ns);
 
 		if (s->rank >= MAX_RANKS || 2 * less(s->collective_ns, c.least_ns) < c.most_ns - c.least_ns)
 			continue;
 		r->waiting |= 1ull << s->rank;
-		r->busy.ns += least(s->busy_ns, ns);
-		r->busy.of_ns += s->busy_ns ? ns : 0;
+		add_busy(&r->busy, &busy);
 	}
 }
 
@@ -174,12 +192,11 @@ static void look_at(struct looker *k, uint32_t step)
 	const struct tl_gpu_step *s = g.n ? gpu_rank(k->b->clues, &g, 0) : NULL;
 	bool decodes = step_only_decodes(&k->b->v, step);
 	uint64_t ns = step_ns(k->b->clues, step), compute = decodes ? compute_of(k->b, &g) : 0;
-	struct busy busy = { s ? least(s->busy_ns, ns) : 0, s && s->busy_ns ? ns : 0 };
+	struct busy busy = busy_of(k->b, step, s, ns);
 	struct lost l;
 
 	lost_of(k->b, step, &l);
-	k->all.ns += busy.ns;
-	k->all.of_ns += busy.of_ns;
+	add_busy(&k->all, &busy);
 	if (compute)
 		add_mean(l.ns[MECH_COLLECTIVE] ? &k->compute_late : &k->compute, compute);
 	for (int m = 0; m < N_MECHANISMS; m++) {
@@ -193,12 +210,11 @@ static void look_at(struct looker *k, uint32_t step)
 		sum->lost_by[!decodes] += l.ns[m];
 		sum->rest_by[!decodes] += less(ns, l.ns[m]);
 		sum->n_both += l.ns[MECH_CLOCK] && l.ns[MECH_NEIGHBOUR];
-		sum->busy.ns += busy.ns;
-		sum->busy.of_ns += busy.of_ns;
+		add_busy(&sum->busy, &busy);
 		if (m == MECH_GRAPH_MISS && s)
 			look_at_graph(k, step, s, ns);
 		else if (m == MECH_COLLECTIVE)
-			look_at_ranks(k, &g, &l.who[m], ns);
+			look_at_ranks(k, step, &g, &l.who[m], ns);
 		else if (m == MECH_CLOCK || (m == MECH_NEIGHBOUR && s))
 			look_at_clock(k, (enum mechanism)m, m == MECH_CLOCK ? l.who[m].id : s->device, step);
 	}
@@ -221,6 +237,7 @@ static struct how_rank rank_of(const struct looker *k)
 		.rank = worst, .n_steps = r->n, .waiting = r->waiting, .wait_ns = r->wait_ns / r->n,
 		.transfer_ns = r->transfer_ns / r->n, .compute_ns = mean_of(&k->compute_late),
 		.compute_usual_ns = mean_of(&k->compute), .waiting_busy_pct = busy_pct(&r->busy),
+		.waiting_at_least = r->busy.at_least,
 	};
 }
 
@@ -238,6 +255,7 @@ static void sum_up(const struct looker *k, enum mechanism mech, struct how *ret)
 	*ret = (struct how){
 		.mechanism = (uint8_t)mech, .engine = k->engine, .n_steps = m->n, .steps_ns = m->ns,
 		.lost_ns = m->lost_ns, .busy_pct = busy_pct(&m->busy), .all_busy_pct = busy_pct(&k->all),
+		.busy_at_least = m->busy.at_least, .all_at_least = k->all.at_least,
 		.late = { .waiting_busy_pct = -1 },
 		.clock = { (uint32_t)mean_of(&m->mhz), m->usual_mhz, more_pct(m, 0), more_pct(m, 1), m->n_both },
 	};
@@ -354,6 +372,7 @@ static void look_at_engine(struct looker *k, const struct blame_sum *s, struct h
 	if (k->wanted & 1ull << MECH_DETOKENIZER && waited_for(k->b, s, k->engine) &&
 	    find_backlog(k->b, k->engine, &h.backlog)) {
 		h.all_busy_pct = busy_pct(&k->all);
+		h.all_at_least = k->all.at_least;
 		keep(ret, s, &h);
 	}
 }

@@ -18,7 +18,8 @@ struct how_rank {		/* COLLECTIVE: the rank that cost most. Means of its late ste
 	uint64_t waiting;	/* ranks that waited for it, bit i: rank i */
 	uint64_t wait_ns, transfer_ns;	/* in the collective: for it; moving data */
 	uint64_t compute_ns, compute_usual_ns;	/* outside of collectives, late steps and others; 0: not known */
-	double waiting_busy_pct;	/* the devices of those that wait; < 0: not known */
+	double waiting_busy_pct;	/* the devices of those that wait; < 0: not known ... */
+	bool waiting_at_least;		/* ... no less than that */
 };
 struct how_clock {		/* CLOCK, NEIGHBOUR */
 	uint32_t mhz, usual_mhz;	/* mean of these steps; 0: not known */
@@ -35,7 +36,8 @@ struct how {
 	uint32_t engine;	/* index */
 	uint64_t n_steps;	/* that lost time to it ... */
 	uint64_t steps_ns, lost_ns;	/* ... so long are all of them, and so much of that it was */
-	double busy_pct, all_busy_pct;	/* of its first rank's device: in these steps, in all; < 0: not known */
+	double busy_pct, all_busy_pct;	/* of its first rank's device: in these steps, in all; < 0: not known ... */
+	bool busy_at_least, all_at_least;	/* ... no less than that: kernels outside of graphs had no record */
 	struct how_graph graph;
 	struct how_rank late;
 	struct how_clock clock;

@@ -28,6 +28,7 @@ struct gpu_step {
 	uint32_t launches;		/* of kernels and graphs by the host */
 	uint16_t graph;			/* enum tl_graph */
 	bool seen;			/* all its graph launches were; else graph means nothing */
+	bool sized;			/* what sizes its graphs have can be told; else TL_GRAPH_HIT may be a padded one, too */
 	bool at_least;			/* kernels of it have no record: busy_ns is no less, idle_ns no more than that */
 	bool counted;			/* all its launches were; else `launches` means nothing */
 };

@@ -31,6 +31,7 @@ enum ladder { BY_EIGHT /* 1, 2, 4, 8, 16, 24 ... */, DOUBLING, BY_FOUR /* ... 8,
 struct exec {			/* a graph, and the batches that it ran */
 	uint32_t least, most, size;
 	uint32_t rung[N_LADDERS], n[N_LADDERS];
+	bool sized;		/* that size is told by what others ran; else it may be a larger one */
 };
 
 struct summer {
@@ -147,8 +148,17 @@ static bool fits_ladder(const struct summer *s, const struct gpu_process *p, enu
 	return good * 100 >= n * FITS_PCT && is_ladder(s->execs, l);
 }
 
+static bool begins_with(const struct map *execs, uint32_t batch)
+{
+	for (const struct exec *e = map__oldest(execs, NULL); e; e = map__newer(execs, e, NULL))
+		if (e->least == batch)
+			return true;
+	return false;
+}
+
 /* The size of a graph is not told. It is at least the largest batch that it ran; if graphs run several sizes, and
- * all of them are such as engines capture, it is the next one of these. */
+ * all of them are such as engines capture, it is the next one of these. If another graph ran the
+ * batch behind that, it is no larger. */
 static void find_sizes(const struct summer *s, const struct gpu_process *p)
 {
 	int l = N_LADDERS;
@@ -163,6 +173,9 @@ static void find_sizes(const struct summer *s, const struct gpu_process *p)
 			l++;
 	for (struct exec *e = map__oldest(s->execs, NULL); e && l < N_LADDERS; e = map__newer(s->execs, e, NULL))
 		e->size = e->rung[l];
+	if (map__len(s->execs) <= MAX_LADDER)
+		for (struct exec *e = map__oldest(s->execs, NULL); e; e = map__newer(s->execs, e, NULL))
+			e->sized = l < N_LADDERS || begins_with(s->execs, e->most + 1);
 }
 
 static int learn_graphs(struct summer *s, const struct gpu_process *p)
@@ -188,11 +201,12 @@ static int learn_graphs(struct summer *s, const struct gpu_process *p)
 	return 0;
 }
 
-static uint16_t graph_of(const struct summer *s, const struct gpu_burst *b, uint32_t *ret_size)
+static uint16_t graph_of(const struct summer *s, const struct gpu_burst *b, uint32_t *ret_size, bool *ret_sized)
 {
 	const struct exec *e = b->n_graphs ? map__get(s->execs, b->exec) : NULL;
 
 	*ret_size = e && e->size <= UINT16_MAX ? e->size : 0;
+	*ret_sized = *ret_size && e->sized;
 	if (!b->n_graphs)
 		return s->has_graphs ? TL_GRAPH_MISS : TL_GRAPH_NONE;
 	return *ret_size > batch_of(s->m, b->step - 1) ? TL_GRAPH_PADDED : TL_GRAPH_HIT;
@@ -261,7 +275,7 @@ static void fill_step(struct summer *s, const struct gpu_process *p, size_t burs
 		st->counted = (p->outside_kernels && !b->unseen) || tells_kernels(p, b);
 		st->launches = b->n_kernels + b->n_graphs;
 		st->launching_ns = st->counted ? launching_of(p, b) : 0;
-		st->graph = graph_of(s, b, &size);
+		st->graph = graph_of(s, b, &size, &st->sized);
 	}
 	if (!s->tells || !gpu_is_known(p, b))
 		return;
@@ -286,7 +300,7 @@ static int add_evidence(struct summer *s, const struct gpu_process *p, size_t bu
 	const struct burst_sum *sum = &s->sums[burst];
 	struct step_span span = step_index__span(s->ix, b->step - 1);
 	struct tl_gpu_step *e = vec_push(&s->m->evidence.gpu_steps, MAX_ROWS);
-	bool known = gpu_is_known(p, b);
+	bool known = gpu_is_known(p, b), sized;
 	uint32_t size;
 
 	if (!e) {
@@ -299,11 +313,11 @@ static int add_evidence(struct summer *s, const struct gpu_process *p, size_t bu
 		.collective_ns = known ? sum->collective.sum_ns : 0,
 		.copy_ns = known ? sum->all.sum_ns - sum->kernels.sum_ns : 0,
 		.launches = b->n_kernels + b->n_graphs, .graph_launches = b->n_graphs,
-		.rank = p->rank, .device = p->device, .graph = graph_of(s, b, &size),
+		.rank = p->rank, .device = p->device, .graph = graph_of(s, b, &size, &sized),
 	};
 	if (b->n_graphs && batch_of(s->m, b->step - 1) <= UINT16_MAX) {
 		e->batch = batch_of(s->m, b->step - 1);
-		e->padded_to = e->graph == TL_GRAPH_PADDED ? size : e->batch;
+		e->padded_to = e->graph == TL_GRAPH_PADDED ? size : sized ? e->batch : 0;
 	}
 	if (e->graph == TL_GRAPH_MISS && has_prefill(s->ix, b->step - 1))
 		e->graph = TL_GRAPH_NONE;	/* prompts are launched one by one as a rule */

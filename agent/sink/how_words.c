@@ -27,8 +27,8 @@ static void append_steps(struct sentence *to, const struct how *h)
 static void append_busy(struct sentence *to, const struct how *h)
 {
 	if (h->busy_pct >= 0)
-		append(to, "; GPU busy %.1f %% of %s, %.1f %% of all steps", h->busy_pct,
-		       h->n_steps == 1 ? "it" : "them", h->all_busy_pct);
+		append(to, "; GPU busy %s%.1f %% of %s, %s%.1f %% of all steps", h->busy_at_least ? "at least " : "",
+		       h->busy_pct, h->n_steps == 1 ? "it" : "them", h->all_at_least ? "at least " : "", h->all_busy_pct);
 }
 
 static void append_graph(struct sentence *to, const struct how *h)
@@ -77,8 +77,8 @@ static void append_late(struct sentence *to, const struct how *h)
 		       units_ns(compute, r->compute_ns), r->compute_ns <= most ? ", unchanged" : "",
 		       units_ns(usual, r->compute_usual_ns));
 	if (r->waiting_busy_pct >= SPINS_PCT)
-		append(to, "; that GPUs show utilization %.0f %% meanwhile is the wait: kernels of collectives spin",
-		       r->waiting_busy_pct);
+		append(to, "; that GPUs show utilization %s%.0f %% meanwhile is the wait: kernels of collectives spin",
+		       r->waiting_at_least ? "at least " : "", r->waiting_busy_pct);
 }
 
 static void append_clock(struct sentence *to, const struct how *h)

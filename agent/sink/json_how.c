@@ -81,6 +81,10 @@ void json_how(struct jsonw *w, const struct model_view *v, const struct how *h)
 	json_ms(w, "lost_ms", h->n_steps ? (int64_t)h->lost_ns : -1);
 	json_pct(w, "gpu_busy_pct", h->busy_pct);
 	json_pct(w, "gpu_busy_all_pct", h->all_busy_pct);
+	jsonw__key(w, "gpu_busy_at_least");
+	jsonw__bool(w, h->busy_at_least);
+	jsonw__key(w, "gpu_busy_all_at_least");
+	jsonw__bool(w, h->all_at_least);
 	if (h->mechanism == MECH_GRAPH_MISS) {
 		jsonw__key(w, "graph");
 		write_graph(w, &h->graph);

@@ -114,6 +114,36 @@ static void test_how__runs_ahead(void **state)
 	assert_float_equal(h.v[0].all_busy_pct, 100.0 * 45 * 9.8 / (40 * 10 + 5 * 34), 1e-9);
 }
 
+/* Kernels outside of graphs had no record in the step that follows: so much is the least that devices were busy. */
+static void test_how__busy_at_least(void **state)
+{
+	static const struct { size_t step; bool some, all; const char *busy; } cases[] = {
+		{ 5, false, true, "GPU busy 29.4 % of them, at least 77.5 % of all steps" },
+		{ 33, true, true, "GPU busy at least 29.4 % of them, at least 77.5 % of all steps" },
+		{ FAKE_MAX_STEPS, false, false, "GPU busy 29.4 % of them, 77.5 % of all steps" },
+	};
+	static struct gpu_step of[FAKE_MAX_STEPS + 1];
+	struct gpu_facts facts = { .steps = of, .n_steps = FAKE_MAX_STEPS };
+	struct told *t = *state;
+
+	graph_misses(t);
+	t->f->v.gpu = &facts;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		char text[HOW_TEXT];
+		struct hows h;
+
+		memset(of, 0, sizeof(of));
+		of[cases[i].step].at_least = true;
+		h = how(t);
+		assert_int_equal(h.n, 1);
+		assert_int_equal(h.v[0].busy_at_least, cases[i].some);
+		assert_int_equal(h.v[0].all_at_least, cases[i].all);
+		assert_non_null(strstr(how_text(&t->f->v, &h.v[0], text, sizeof(text)), cases[i].busy));
+		blame__free(t->b);
+		t->b = NULL;
+	}
+}
+
 /* Where each launch was seen, it is known how long they took. */
 static void test_how__launches_seen(void **state)
 {
@@ -252,7 +282,7 @@ static void test_how__survives_no_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(graph_miss), T(busy_beyond_the_step), T(runs_ahead), T(launches_seen), T(late_rank), T(clock_and_neighbour),
+		T(graph_miss), T(busy_beyond_the_step), T(busy_at_least), T(runs_ahead), T(launches_seen), T(late_rank), T(clock_and_neighbour),
 		T(backlog), T(nothing_is_wrong), T(survives_no_memory),
 	};
 

@@ -177,11 +177,116 @@ static void test_gpu_prompts__who_came_too_late(void **state)
 	gpu_feed_free(&f);
 }
 
+/* ---- steps that are full ---- */
+
+enum { N_ALONE = 6, N_CROWDS = 2, N_WAIT = 3, N_FULL = 3 };
+static const uint32_t wait_lengths[N_WAIT] = { 400, 300, 200 };
+
+/* What a step takes is not always the same: so much of the tokens that it had seems to be in it. */
+static const double noise[N_CROWDS * N_FULL] = { 0.97, 1.02, 0.98, 1.02, 0.99, 1.03 };
+
+static const struct full_case {
+	const char *name;
+	uint32_t limit;		/* tokens of a step */
+	uint32_t told;		/* as the server was told, 0: it is not known */
+	int n_crowds;
+	bool exact;		/* it is known how many each step had */
+} full_cases[] = {
+	{ "a power of two", 256, 0, 2, true },
+	{ "none, but the server was told", 280, 280, 2, true },
+	{ "no power of two", 290, 0, 2, false },
+	{ "too few of them", 256, 0, 1, false },
+};
+
+static double prompt_ms(double tokens)
+{
+	return 2 + 0.01 * tokens;
+}
+
+/* Of known length, one by one: what tokens take is learnt from these. */
+static double feed_alone(struct gpu_feed *f, double t)
+{
+	static const uint32_t lengths[N_ALONE] = { 40, 80, 20, 100, 60, 30 };
+
+	for (uint32_t i = 0; i < N_ALONE; i++, t += 50) {
+		feed_begin(f, i + 1, t + 9);
+		feed_chunk(f, i + 1, eager_of(f, t + 10, prompt_ms(lengths[i])) + 0.2);
+		for (int k = 1; k < 4; k++)
+			feed_chunk(f, i + 1, eager_of(f, t + 10 + 10 * k, prompt_ms(0)) + 0.2);
+		feed_end(f, i + 1, t + 45, lengths[i], 4);
+	}
+	return t;
+}
+
+/* Three come at once, and fill three steps and a part of a fourth; ends: tokens of each in its first step and in its last.
+ * Each has one token. */
+static double feed_crowd(struct gpu_feed *f, const struct full_case *c, int crowd, double t, uint32_t (*parts)[2])
+{
+	uint32_t first = N_ALONE + 1 + crowd * N_WAIT, cut = 0;
+
+	for (uint32_t i = 0; i < N_WAIT; i++)
+		feed_begin(f, first + i, t + 5 + 0.1 * i);
+	for (uint32_t i = 0; i <= N_FULL; i++) {
+		uint32_t ends = i ? wait_lengths[i - 1] - cut : 0;
+		double seems = i < N_FULL ? c->limit * noise[crowd * N_FULL + i] : ends;
+		double end = eager_of(f, t + 10 + 10 * i, prompt_ms(seems));
+
+		if (i)
+			parts[i - 1][1] = ends;
+		cut = i < N_FULL ? c->limit - ends : 0;
+		if (i < N_FULL)
+			parts[i][0] = cut;
+		if (i) {
+			feed_chunk(f, first + i - 1, end + 0.2);
+			feed_end(f, first + i - 1, end + 0.4, wait_lengths[i - 1], 1);
+		}
+	}
+	return t + 60;
+}
+
+/* Who waits fills a step: then it had as many as all that are full, whatever it took. */
+static void test_gpu_prompts__full(void **state)
+{
+	(void)state;
+	for (size_t k = 0; k < ARRAY_SIZE(full_cases); k++) {
+		const struct full_case *c = &full_cases[k];
+		struct gpu_feed f = gpu_feed_new();
+		struct tl_engine e = { .hdr = HDR(e, TL_ENGINE, 0, PID, PID, at(-1000)), .start_ns = 1, .server = PID,
+				       .max_step_tokens = c->told };
+		uint32_t parts[N_CROWDS][N_WAIT][2];
+		bool exact = true;
+		double t;
+
+		FEED(&f, e);
+		feed_process(&f, PID, 0);
+		feed_clock(&f, -101);
+		feed_eager(&f, -100, 10);
+		t = feed_alone(&f, 0);
+		for (int n = 0; n < c->n_crowds; n++)
+			t = feed_crowd(&f, c, n, t, parts[n]);
+		eager_of(&f, t, prompt_ms(0));
+		gpu_feed_done(&f);
+		for (size_t i = 0; i < f.v.n_seqs; i++) {
+			const struct rec_sequence *q = &f.v.seqs[i];
+			uint32_t req = f.v.requests[q->req - 1].req;
+			const uint32_t *want = req > N_ALONE ? parts[(req - N_ALONE - 1) / N_WAIT][(req - N_ALONE - 1) % N_WAIT] : NULL;
+
+			if (!want)
+				continue;
+			assert_int_equal(q->n_visits, 2);
+			exact &= q->visits[0].n_tokens == want[0] && q->visits[1].n_tokens == want[1];
+		}
+		if (exact != c->exact)
+			fail_msg("%s", c->name);
+		gpu_feed_free(&f);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_gpu_prompts__who_came_too_late),
-		cmocka_unit_test(test_gpu_prompts__long_steps),
+		cmocka_unit_test(test_gpu_prompts__long_steps), cmocka_unit_test(test_gpu_prompts__full),
 		cmocka_unit_test(test_gpu_prompts__behind_another_prompt),
 		cmocka_unit_test(test_gpu_prompts__came_unseen),
 		cmocka_unit_test(test_gpu_prompts__no_queue_that_nobody_saw),

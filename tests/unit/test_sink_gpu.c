@@ -262,20 +262,28 @@ static void test_sink_gpu__padded(void **state)
 {
 	struct gpu_feed f = gpu_feed_new();
 	char *text;
+	cJSON *doc;
 
 	(void)state;
 	feed_engine(&f, PID, PID);
 	feed_process(&f, PID, 0);
 	feed_health(&f, -20, -10, TL_GPU_OFF, TL_GPU_KERNELS, 0, 0, TL_GPU_FINE);
 	feed_clock(&f, -1);
-	for (int k = 0; k < 4; k++) {
+	for (int k = 0; k < 5; k++) {
 		feed_replay(&f, 10 + 5 * k, 10.2 + 5 * k, k != 3);
-		feed_step(&f, 9.9 + 5 * k, 13 + 5 * k, k == 0 ? 3 : k == 3 ? 1 : 2, 0);
+		feed_step(&f, 9.9 + 5 * k, 13 + 5 * k, k % 4 == 0 ? 3 : k == 3 ? 1 : 2, 0);
 	}
 	feed_clock(&f, 40);
 	gpu_feed_done(&f);
 	text = written(&f, false);
 	assert_non_null(strstr(text, "steps replayed, at least 2 of them padded to a larger batch"));
+	free(text);
+	text = written(&f, true);
+	doc = cJSON_Parse(text);
+	assert_text("steps.4.graph", "replayed");	/* whether it is for three or more nobody knows */
+	assert_text("steps.1.graph", "padded");
+	assert_text("steps.3.graph", "hit");
+	cJSON_Delete(doc);
 	free(text);
 	gpu_feed_free(&f);
 }
