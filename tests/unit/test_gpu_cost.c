@@ -144,10 +144,11 @@ static void test_gpu_cost__no_decodes(void **state)
 	add_usual(&w);
 	w.loads[w.f.steps.n].waits = 2;
 	add(&w, 20, 90000);
-	w.loads[w.f.steps.n].open = true;
-	w.loads[w.f.steps.n].ends = w.loads[w.f.steps.n].waits = 2;
-	w.loads[w.f.steps.n].tokens = 5;
-	add(&w, 20, 90000);
+	for (uint32_t i = 0; i < 10; i++) {
+		add_prompt(&w, 20, 5 + i, 90000);
+		w.loads[w.f.steps.n - 1].open = true;
+		add_prompt(&w, 20, 5 + i, 0)->busy_ns = GPU_UNKNOWN;
+	}
 	add(&w, 20, 0)->busy_ns = GPU_UNKNOWN;
 	add(&w, 0, 90000);
 	c = fit(&w, 0);
@@ -239,10 +240,10 @@ static void test_gpu_cost__decodes(void **state)
 	/* one size: what it takes, and nothing of a sequence */
 	w = world(false);
 	for (int i = 0; i < 5; i++)
-		add(&w, 3, 4300);
+		add(&w, 3, 4297 + i * i);
 	d = fit_decodes(&w, 0);
 	assert_true(d.known && d.per_seq_ns == 0);
-	assert_near(d.base_ns, 4300e3);
+	assert_float_equal(d.base_ns, 4303e3, 1);
 	w = world(false);
 	for (int i = 0; i < 3; i++)
 		add(&w, 3, 4300);
