@@ -27,8 +27,9 @@ static void append_steps(struct sentence *to, const struct how *h)
 static void append_busy(struct sentence *to, const struct how *h)
 {
 	if (h->busy_pct >= 0)
-		append(to, "; GPU busy %s%.1f %% of %s, %s%.1f %% of all steps", h->busy_at_least ? "at least " : "",
-		       h->busy_pct, h->n_steps == 1 ? "it" : "them", h->all_at_least ? "at least " : "", h->all_busy_pct);
+		append(to, "; GPU busy %s%.1f %% of %s, %s%.1f %% of all steps",
+		       h->busy_at_least ? "at least " : "", h->busy_pct, h->n_steps == 1 ? "it" : "them",
+		       h->all_at_least ? "at least " : "", h->all_busy_pct);
 }
 
 static void append_graph(struct sentence *to, const struct how *h)
