@@ -4,8 +4,10 @@
 #include "base/util.h"
 #include "cmd/cmd.h"
 #include "cmd/log.h"
+#include "cmd/replay.h"
 #include "parse/event.h"
 #include "parse/event_json.h"
+#include "sink/find.h"
 #include "source/file.h"
 
 #include <errno.h>
@@ -18,18 +20,19 @@
 enum { MAX_KINDS = 32 };
 
 struct events_opts {
-	const char *path;
+	const char *path, *request;
 	uint16_t kinds[MAX_KINDS];
 	size_t n_kinds;		/* 0: all */
 	uint64_t from_ns, to_ns;	/* since the start of the capture */
-	uint64_t req;		/* 0: all */
+	uint64_t req;		/* of `request`; 0: all */
 };
 
 static const struct argp_option options[] = {
 	{ "kind", 'k', "KIND,...", 0, "These kinds only: names as printed, or numbers", 0 },
 	{ "from", 'f', "MS", 0, "Not what came before this time since the capture began", 0 },
 	{ "to", 't', "MS", 0, "Not what came at this time or later", 0 },
-	{ "request", 'r', "N", 0, "Events of request number N only: 17 or r17 (key req)", 0 },
+	{ "request", 'r', "ID", 0, "Events of one request only (by their key req): r17, 17, or the beginning of its response "
+	  "id, X-Request-Id or traceparent", 0 },
 	{ 0 },
 };
 
@@ -95,18 +98,10 @@ static error_t parse_opt(int key, char *arg, struct argp_state *state)
 		o->to_ns = parse_ms(arg, state);
 		return 0;
 	case 'r':
-		if (str_parse_u64(*arg == 'r' ? arg + 1 : arg, &o->req) || o->req == 0)
-			argp_error(state, "'%s' is no number of a request; they count from 1", arg);
+		o->request = arg;
 		return 0;
 	case ARGP_KEY_ARG:
-		if (o->path)
-			argp_error(state, "one recording at a time");
-		o->path = arg;
-		return 0;
-	case ARGP_KEY_END:
-		if (!o->path)
-			argp_error(state, "which recording?");
-		return 0;
+		return replay_arg(&o->path, arg, state);
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
@@ -172,26 +167,81 @@ static int print_events(struct rec_reader *r, const struct events_opts *o)
 	return err ?: more;
 }
 
+static int open_file(const char *path, struct src_file **ret)
+{
+	int err = src_file__open(path, ret);
+
+	if (err)
+		log_error("cannot read '%s': %s", path, rec_error_text(err));
+	return err;
+}
+
+/* Is anything told of this number? Not all are requests to an LLM, and not all of these are in a report. */
+static int has_events(const char *path, uint64_t req, bool *ret)
+{
+	const struct tl_hdr *ev;
+	struct src_file *f;
+	int err = open_file(path, &f);
+
+	if (err)
+		return err;
+	*ret = false;
+	while (!*ret && rec_reader__next(src_file__reader(f), &ev) > 0)
+		*ret = is_of_request(ev, req);
+	src_file__close(f);
+	return 0;
+}
+
+/* The request that a person means. What of the recording could not be read was said if *ret_read. */
+static int find_request_number(struct events_opts *o, bool *ret_read)
+{
+	char trouble[TROUBLE_SIZE];
+	struct model_view v;
+	struct model *m;
+	bool found = false;
+	size_t i;
+	int err = 0;
+
+	if (find_is_number(o->request, &o->req) && o->req)
+		err = has_events(o->path, o->req, &found);
+	if (err || found)
+		return err;
+	err = replay_file(o->path, NULL, &m, trouble);
+	if (err)
+		return err;
+	*ret_read = true;
+	model__view(m, &v);
+	err = replay_find(&v, o->request, &i);
+	if (!err)
+		o->req = v.requests[i].req;
+	model__free(m);
+	return err;
+}
+
 int cmd_events(int argc, char **argv)
 {
 	static const struct argp_child children[] = { { &log_argp, 0, "Messages:", -1 }, { 0 } };
-	static const struct argp argp = { options, parse_opt, "FILE",
+	static const struct argp argp = { options, parse_opt, "[FILE]",
 		"Print a recording as JSON lines: its header, then one event per line. "
-		"`tokenlag import` reads them back.\v"
+		"`tokenlag import` reads them back. FILE: trace.tlag if not given.\v"
 		"Example: tokenlag events trace.tlag --kind step --from 1000 | head", children, NULL, NULL };
 	struct events_opts o = { .to_ns = UINT64_MAX };
 	struct src_file *f;
-	char trouble[512];
+	char trouble[TROUBLE_SIZE];
+	bool was_read = false;
 	int err;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
-	err = src_file__open(o.path, &f);
-	if (err) {
-		log_error("cannot read '%s': %s", o.path, rec_error_text(err));
+	if (!o.path)
+		o.path = replay_default();
+	if (!o.path)
+		return CMD_USAGE;
+	if (o.request && find_request_number(&o, &was_read))
 		return CMD_FAILED;
-	}
+	if (open_file(o.path, &f))
+		return CMD_FAILED;
 	err = print_events(src_file__reader(f), &o);
-	if (!err && rec_reader__trouble(src_file__reader(f), trouble, sizeof(trouble)))
+	if (!err && !was_read && rec_reader__trouble(src_file__reader(f), trouble, sizeof(trouble)))
 		log_warn("'%s': %s", o.path, trouble);
 	src_file__close(f);
 	return err ? CMD_FAILED : CMD_OK;

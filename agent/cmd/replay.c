@@ -26,9 +26,7 @@ static int feed_all(struct rec_reader *in, struct model *m)
 	return n;
 }
 
-/* What to read when no recording is named: the one that record writes by itself. NULL: there is
- * none here, which was said. */
-static const char *default_file(void)
+const char *replay_default(void)
 {
 	static const char name[] = "trace.tlag";
 
@@ -38,11 +36,7 @@ static const char *default_file(void)
 	return NULL;
 }
 
-/* Reads the whole file into a new model and finishes it. What of it could not be read is said on
- * stderr and in trouble (TROUBLE_SIZE bytes, "" if all is well). On failure it has logged one
- * sentence and returns -errno. */
-static int read_file(const char *path, const struct model_opts *opts, struct model **ret,
-		     char *trouble)
+int replay_file(const char *path, const struct model_opts *opts, struct model **ret, char *trouble)
 {
 	struct src_file *f = NULL;
 	struct model *m = NULL;
@@ -78,10 +72,10 @@ int replay_command(const char *path, const struct model_opts *opts, replay_print
 	int err;
 
 	if (!path)
-		path = default_file();
+		path = replay_default();
 	if (!path)
 		return CMD_USAGE;
-	if (read_file(path, opts, &m, trouble))
+	if (replay_file(path, opts, &m, trouble))
 		return CMD_FAILED;
 	model__view(m, &v);
 	err = print(asked, &v, trouble);

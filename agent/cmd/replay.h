@@ -10,6 +10,15 @@
 
 enum { TROUBLE_SIZE = 512 };
 
+/* What to read when no recording is named: the one that record writes by itself. NULL: there is
+ * none here, which was said. */
+const char *replay_default(void);
+
+/* Reads the whole file into a new model and finishes it. What of it could not be read is said on
+ * stderr and in trouble (TROUBLE_SIZE bytes, "" if all is well). On failure it has logged one
+ * sentence and returns -errno. */
+int replay_file(const char *path, const struct model_opts *opts, struct model **ret, char *trouble);
+
 /*
  * A command that answers from one recording (NULL: the default one): reads it, calls `print` with
  * what the command was asked, and frees it. `print` returns 0 or -errno; -ENOENT: it has said what

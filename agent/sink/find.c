@@ -26,7 +26,7 @@ static int request_fits(const struct rec_request *r, const char *what, size_t le
 	return a > c ? a : c;
 }
 
-static bool parse_number(const char *what, uint64_t *ret)
+bool find_is_number(const char *what, uint64_t *ret)
 {
 	if (*what == 'r' || *what == 'R')
 		what++;
@@ -38,7 +38,7 @@ static const struct rec_other *find_other(const struct model_view *v, const char
 {
 	uint64_t number;
 
-	if (!parse_number(what, &number))
+	if (!find_is_number(what, &number))
 		return NULL;
 	for (size_t i = 0; i < v->n_others; i++)
 		if (v->others[i].req == number)
@@ -50,7 +50,7 @@ static bool find_number(const struct model_view *v, const char *what, size_t *re
 {
 	uint64_t number;
 
-	if (!parse_number(what, &number))
+	if (!find_is_number(what, &number))
 		return false;
 	for (size_t i = 0; i < v->n_requests; i++)
 		if (v->requests[i].req == number) {

@@ -10,4 +10,7 @@
  * to do is then in why. */
 int find_request(const struct model_view *v, const char *what, size_t *ret, char *why, size_t size);
 
+/* Is it "r17", "R17" or "17"? */
+bool find_is_number(const char *what, uint64_t *ret);
+
 #endif
