@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `tokenlag doctor`: what this kernel, this user and this engine allow. */
+#include "base/plural.h"
 #include "base/str.h"
 #include "base/util.h"
 #include "base/vec.h"
@@ -168,7 +169,7 @@ static void judge_host(struct doctor *d)
 	else
 		verdict(d, "%s available: requests and tokens on the sockets of any server, and "
 			   "the steps of %zu of %zu engine%s found.",
-			d->t1 ? "T0+T1" : "T0", d->n_steps, n, n == 1 ? "" : "s");
+			d->t1 ? "T0+T1" : "T0", d->n_steps, n, plural_s(n));
 }
 
 /* A process that is no engine: there may still be HTTP to see. */

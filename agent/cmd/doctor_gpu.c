@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What doctor says of the GPU work of a process and its children. */
+#include "base/plural.h"
 #include "cmd/doctor.h"
 
 #include "cmd/session.h"
@@ -91,8 +92,9 @@ static int check_nvml(struct check_list *gpu)
 	if (n_mig)
 		snprintf(mig, sizeof(mig), "; %u of them partitioned (MIG): nothing is said of such", n_mig);
 	if (state == NVML_READY)
-		err = check_add(gpu, "clocks, neighbours", CHECK_OK, "%sNVML tells of %u devices, driver %s%s",
-				nvml__is_simulated(n) ? "SIMULATED: " : "", nvml__devices(n, &devices), nvml__driver(n), mig);
+		err = check_add(gpu, "clocks, neighbours", CHECK_OK, "%sNVML tells of %u device%s, driver %s%s",
+				nvml__is_simulated(n) ? "SIMULATED: " : "", nvml__devices(n, &devices),
+				plural_s(nvml__devices(n, &devices)), nvml__driver(n), mig);
 	else
 		err = check_add(gpu, "clocks, neighbours", CHECK_WARN, "%s: %s",
 				state == NVML_STARTING ? "NVML has not started within 3 s" : why, lost);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `tokenlag list`: the engines of this host. */
 #include "base/jsonw.h"
+#include "base/plural.h"
 #include "base/str.h"
 #include "base/units.h"
 #include "base/util.h"
@@ -209,7 +210,7 @@ static void print_half_read(struct page *p, const struct discovery *d)
 	}
 	if (n)
 		page__para(p, "", 0, "%s: not allowed to read all of %s%s.", pids,
-			   n == 1 ? "it" : "them", geteuid() ? ": run as root" : "");
+			   plural(n, "it", "them"), geteuid() ? ": run as root" : "");
 }
 
 /* Most processes were not seen at all: the first line must not sound like an answer. */
@@ -221,7 +222,7 @@ static bool is_blind(const struct discovery *d)
 /* "24 of 25 processes could not be read: run as root to see all." */
 static const char *refused_text(const struct discovery *d, char *buf, size_t size)
 {
-	snprintf(buf, size, "%zu of %zu processes could not be read%s", d->n_refused, d->n_processes,
+	snprintf(buf, size, "%zu of %zu process%s could not be read%s", d->n_refused, d->n_processes, plural(d->n_processes, "", "es"),
 		 geteuid() ? ": run as root to see all." : ", not even as root.");
 	return buf;
 }
@@ -240,15 +241,16 @@ static int print_text(const struct discovery *d)
 	refused_text(d, refused, sizeof(refused));
 	if (!d->n) {
 		page__para(&p, "", 0,
-			   "No engine found%s%s%s none of %zu processes looks like llama.cpp, Ollama, "
+			   "No engine found%s%s%s none of %zu process%s looks like llama.cpp, Ollama, "
 			   "vLLM, SGLang, TGI or TensorRT-LLM (by title, command, libraries and "
 			   "symbols); start one, or ask `tokenlag doctor -p PID` about the process "
 			   "that should be one.",
 			   is_blind(d) ? ", but " : ":", is_blind(d) ? refused : "",
-			   is_blind(d) ? " Of the rest," : "", d->n_processes - d->n_refused);
+			   is_blind(d) ? " Of the rest," : "", d->n_processes - d->n_refused,
+			   plural(d->n_processes - d->n_refused, "", "es"));
 	} else {
 		page__para(&p, "", 0, "%zu engine%s found, %zu process%s%s%s", d->n_servers,
-			   d->n_servers == 1 ? "" : "s", d->n, d->n == 1 ? "" : "es",
+			   plural_s(d->n_servers), d->n, plural(d->n, "", "es"),
 			   is_blind(d) ? "; " : ".", is_blind(d) ? refused : "");
 		putchar('\n');
 		for (int c = 0; c < N_COLUMNS; c++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenlag record: capture running servers to a file. */
+#include "base/plural.h"
 #include "base/str.h"
 #include "cmd/cmd.h"
 #include "cmd/log.h"
@@ -215,17 +216,19 @@ static void print_progress(const struct recording *r, bool last)
 	struct session_status s;
 	char others[40] = "";
 	double secs, per_token;
+	uint64_t requests;
 
 	session__status(r->session, &s);
+	requests = s.wire.requests > r->n_others ? s.wire.requests - r->n_others : 0;
 	secs = s.elapsed_ns / 1e9;
 	per_token = s.wire.tokens ? (double)(s.bpf.run_ns - s.bpf.threads_ns) / s.wire.tokens / 1e3 : 0;
 	if (r->n_others)
-		snprintf(others, sizeof(others), " and %" PRIu64 " other%s", r->n_others, r->n_others == 1 ? "" : "s");
-	fprintf(stderr, "%s%.0f s: %" PRIu64 " requests%s (%" PRIu64 " now), %" PRIu64 " chunks with tokens, %"
-		PRIu64 " steps, lost %" PRIu64 "; agent %.1f %% of a core, %.1f us BPF per token, %.1f MB%s",
+		snprintf(others, sizeof(others), " and %" PRIu64 " other%s", r->n_others, plural_s(r->n_others));
+	fprintf(stderr, "%s%.0f s: %" PRIu64 " request%s%s (%" PRIu64 " now), %" PRIu64 " chunk%s with tokens, %"
+		PRIu64 " step%s, lost %" PRIu64 "; agent %.1f %% of a core, %.1f us BPF per token, %.1f MB%s",
 		r->tty && !last ? "\r\033[K" : "tokenlag: ", secs,
-		s.wire.requests > r->n_others ? s.wire.requests - r->n_others : 0, others, s.wire.requests_now,
-		s.wire.tokens, s.steps, r->n_lost, secs > 0 ? s.agent_cpu_ns / 1e7 / secs : 0,
+		requests, plural_s(requests), others, s.wire.requests_now, s.wire.tokens, plural_s(s.wire.tokens), s.steps,
+		plural_s(s.steps), r->n_lost, secs > 0 ? s.agent_cpu_ns / 1e7 / secs : 0,
 		per_token, s.rss_bytes / 1e6, r->tty && !last ? "" : "\n");
 }
 
@@ -317,7 +320,7 @@ static int record(struct recording *r)
 	if (!isatty(STDERR_FILENO) || log_get_level() == LOG_QUIET)
 		;
 	else if (r->o.n_pids)
-		fprintf(stderr, "tokenlag: attaching to %zu process%s ...\n", r->o.n_pids, r->o.n_pids == 1 ? "" : "es");
+		fprintf(stderr, "tokenlag: attaching to %zu process%s ...\n", r->o.n_pids, plural(r->o.n_pids, "", "es"));
 	else
 		fputs("tokenlag: looking for engines and attaching to them ...\n", stderr);
 	err = session__open(&so, &r->session);
@@ -329,7 +332,7 @@ static int record(struct recording *r)
 
 		session__status(r->session, &s);
 		fprintf(stderr, "tokenlag: recording %zu engine process%s%s to '%s', attached in %.1f s; %s\n", s.n_engines,
-			s.n_engines == 1 ? "" : "es", s.n_proxies ? " and what stands before them" : "", r->o.out,
+			plural(s.n_engines, "", "es"), s.n_proxies ? " and what stands before them" : "", r->o.out,
 			(monotonic_ns() - attach_ns) / 1e9, r->o.duration_ns ? "Ctrl-C stops early" : "Ctrl-C stops");
 	}
 	why = run(r, &err);
@@ -351,7 +354,7 @@ static int record(struct recording *r)
 	session__status(r->session, &last);
 	if (last.wire.tls_conns)
 		log_warn("%" PRIu64 " connection%s encrypted (TLS): what %s carried was not read", last.wire.tls_conns,
-			 last.wire.tls_conns == 1 ? " is" : "s are", last.wire.tls_conns == 1 ? "it" : "they");
+			 plural(last.wire.tls_conns, " is", "s are"), plural(last.wire.tls_conns, "it", "they"));
 	if (log_get_level() > LOG_QUIET) {
 		print_progress(r, true);
 		fprintf(stderr, "tokenlag: wrote '%s'; next: tokenlag report %s\n", r->o.out, r->o.out);

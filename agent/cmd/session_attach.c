@@ -3,6 +3,7 @@
  * engines, also later ones. */
 #include "cmd/session_priv.h"
 
+#include "base/plural.h"
 #include "base/str.h"
 #include "cmd/log.h"
 #include "cmd/proxies.h"
@@ -312,8 +313,8 @@ static int update_target(struct session *s, const struct discovery *d, const str
 		return err;
 	ev.hdr.ts_ns = monotonic_ns();
 	t->said = ev;
-	log_info("pid %u: now %s %s with %u ports, steps: %s", f->facts.pid, engine_kind_name(f->id.engine),
-		 f->id.role, ev.n_ports, ev.step_source);
+	log_info("pid %u: now %s %s with %u port%s, steps: %s", f->facts.pid, engine_kind_name(f->id.engine),
+		 f->id.role, ev.n_ports, plural_s(ev.n_ports), ev.step_source);
 	err = pipeline__feed(s->pipe, &ev.hdr);
 	if (!err && s->proxies)
 		err = proxies__look(s->proxies, f->facts.ports, f->facts.n_ports);
@@ -384,7 +385,7 @@ static void mark_wires(struct session *s, const struct discovery *d)
 	if (n < 0)
 		log_warn("out of memory: long messages of engines over TCP are cut");
 	else if (n)
-		log_info("%d TCP connection%s between engines and their front ends", n, n == 1 ? "" : "s");
+		log_info("%d TCP connection%s between engines and their front ends", n, plural_s(n));
 }
 
 /* Finds out about a process that was asked for by its pid. Says what is wrong with it. */
@@ -478,7 +479,7 @@ static int add_found(struct session *s)
 		mark_wires(s, &d);
 	n = d.n;
 	if (!n)
-		log_info("looked at %zu processes, %zu of them unreadable", d.n_processes, d.n_refused);
+		log_info("looked at %zu process%s, %zu of them unreadable", d.n_processes, plural(d.n_processes, "", "es"), d.n_refused);
 	discovery__free(&d);
 	return err ? err : n;
 }

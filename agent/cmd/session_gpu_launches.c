@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Launches as probes on libcuda see them, joined with those that CUPTI tells. */
+#include "base/plural.h"
 #include "cmd/session_gpu_priv.h"
 
 #include "cmd/log.h"
@@ -55,7 +56,7 @@ int session_gpu_probe(struct session_gpu *s, uint32_t tgid, struct gpu_process *
 		return n;
 	p->probed = n > 0;
 	if (n > 0) {
-		log_info("pid %u: %d functions of libcuda are probed%s%s", tgid, n,
+		log_info("pid %u: %d function%s of libcuda %s probed%s%s", tgid, n, plural_s((uint64_t)n), plural((uint64_t)n, "is", "are"),
 			 *why ? "; " : "", why);
 		return s->opts.tell_tiers(s->opts.ctx, tgid, TL_T1);
 	}

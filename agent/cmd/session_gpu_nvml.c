@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Devices as NVML sees them: how fast they may run, who else is on them, how much
  * of their memory is free. */
+#include "base/plural.h"
 #include "cmd/session_gpu_priv.h"
 
 #include "cmd/log.h"
@@ -93,7 +94,7 @@ static void say_mig(struct session_gpu *s)
 
 	if (n_mig && !s->mig_said)
 		log_info("%u of the GPUs of this host %s partitioned (MIG): clocks and neighbours there are not seen", n_mig,
-			 n_mig == 1 ? "is" : "are");
+			 plural(n_mig, "is", "are"));
 	s->mig_said = true;
 }
 

@@ -2,6 +2,7 @@
 /* What a vLLM server lets be seen: T0 is enough for its steps, if they cross a wire. */
 #include "cmd/vllm_server.h"
 
+#include "base/plural.h"
 #include "base/str.h"
 
 #include <stdio.h>
@@ -81,20 +82,20 @@ static int check_wire(const struct vllm_server *s, struct check_list *list)
 static int check_other_hosts(const struct vllm_server *s, struct check_list *list)
 {
 	const struct vllm_options *o = &s->options;
+	uint32_t there;
 
 	if (o->headless)
 		return check_add(
 			list, "other hosts", CHECK_WARN,
 			"--headless: its API server is on another host; lost here: requests "
 			"and tokens on sockets, its steps belong to no request");
-	if (o->engines_here && o->engines > o->engines_here && o->engines > s->n_engines)
-		return check_add(
-			list, "other hosts", CHECK_WARN,
-			"%u of its %u engines run there (--data-parallel-size-local); lost: "
-			"their steps, and the engine's side of the requests they get",
-			o->engines - (s->n_engines > o->engines_here ? (uint32_t)s->n_engines : o->engines_here),
-			o->engines);
-	return 0;
+	if (!o->engines_here || o->engines <= o->engines_here || o->engines <= s->n_engines)
+		return 0;
+	there = o->engines - (s->n_engines > o->engines_here ? (uint32_t)s->n_engines : o->engines_here);
+	return check_add(list, "other hosts", CHECK_WARN,
+			 "%u of its %u engines run%s there (--data-parallel-size-local); lost: %s steps, and the engine's "
+			 "side of the requests %s", there, o->engines, plural(there, "s", ""), plural(there, "its", "their"),
+			 plural(there, "it gets", "they get"));
 }
 
 static int check_scheduler(const struct vllm_server *s, struct check_list *list)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/pct.h"
+#include "base/plural.h"
 #include "base/units.h"
 
 #define PPM 1000000ull
@@ -333,9 +334,10 @@ static void end_window(struct governor *g, const struct governor_look *l,
 	if (ret->changed)
 		return;
 	if (is_lossy(g))
-		change(g, l, below(g->level), TL_GPU_FINE, ret, "%llu of %llu records were lost",
+		change(g, l, below(g->level), TL_GPU_FINE, ret, "%llu of %llu record%s lost",
 		       (unsigned long long)g->window.dropped,
-		       (unsigned long long)(g->window.records + g->window.dropped));
+		       (unsigned long long)(g->window.records + g->window.dropped),
+		       plural(g->window.records + g->window.dropped, " was", "s were"));
 	else if (g->level == TL_GPU_KERNELS && !is_free(g) &&
 		 length / PPM * g->cost_ppm > most_ns(g, length))
 		too_dear(g, l, ret, g->cost_ppm, g->window.begin_ns, l->now_ns);

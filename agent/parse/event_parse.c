@@ -4,6 +4,7 @@
 #define JSMN_STRICT
 #include <jsmn.h>
 
+#include "base/plural.h"
 #include "base/util.h"
 #include "parse/event.h"
 #include "parse/event_json.h"
@@ -193,7 +194,7 @@ static int token_hex(struct event_parser *p, const jsmntok_t *t, uint8_t *out, s
 	if (t->type != JSMN_STRING || token_len(t) % 2)
 		return refuse(p, "a string with an even number of hex digits is wanted");
 	if (n > max)
-		return refuse(p, "%zu bytes of hex do not fit into %zu", n, max);
+		return refuse(p, "%zu byte%s of hex %s not fit into %zu", n, plural_s(n), plural(n, "does", "do"), max);
 	for (size_t i = 0; i < n; i++) {
 		int hi = hex_digit(s[2 * i]), lo = hex_digit(s[2 * i + 1]);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The answer for a person in trouble: what made tokens late, who did it, what would help. */
+#include "base/plural.h"
 #include "base/units.h"
 #include "sink/blame_words.h"
 #include "sink/sentence.h"
@@ -145,7 +146,7 @@ static void append_request_facts(struct sentence *to, const struct model_view *v
 		return;
 	r = &v->requests[i];
 	if (r->prompt.prov != PROV_NONE)
-		append(to, " (%u tokens", r->prompt.n);
+		append(to, " (%u token%s", r->prompt.n, plural_s(r->prompt.n));
 	else if (r->body_bytes)
 		append(to, " (%s of body", units_bytes(bytes, r->body_bytes));
 	else
@@ -213,7 +214,7 @@ static int append_culprit(struct sentence *to, const struct model_view *v, const
 		append(to, ", mostly for %.*s", (int)sizeof(root->name), root->name);
 	append(to, ": %s %son %u request%s", units_ns(ms, who.ns + who.ttft_ns),
 	       where == IN_GAPS ? "of gaps " : where == IN_TTFTS ? "of TTFTs " : "", who.n_victims,
-	       who.n_victims == 1 ? "" : "s");
+	       plural_s(who.n_victims));
 	return 0;
 }
 
@@ -317,9 +318,9 @@ static void append_advice(struct sentence *to, const struct model_view *v, const
 
 	if (mechanism == MECH_PREFILL && longest_stall(v, s, &st))
 		append(to,
-		       "; with chunks of %u tokens instead of %u the longest stall by prefill would take about %s "
+		       "; with chunks of %u token%s instead of %u the longest stall by prefill would take about %s "
 		       "instead of %s; there would be more of them",
-		       st.smaller, st.chunk, units_ns(then, st.smaller_ns), units_ns(now, st.ns));
+		       st.smaller, plural_s(st.smaller), st.chunk, units_ns(then, st.smaller_ns), units_ns(now, st.ns));
 	else if (mechanism == MECH_UNEXPLAINED && s->ruled_out)
 		append_ruled_out(to, s->ruled_out);
 	else if (mechanism == MECH_STEP_WAIT && !waited_for_prompts(s))
@@ -453,10 +454,10 @@ static int append_mechanism(struct sentence *to, const struct model_view *v, con
 	append(to, ":");
 	if (r->ns)
 		append(to, " %s in %u gap%s", units_ns(ms, r->ns), r->n_gaps,
-		       r->n_gaps == 1 ? "" : "s");
+		       plural_s(r->n_gaps));
 	if (r->ttft_ns)
 		append(to, "%s %s before first tokens", r->ns ? "," : "", units_ns(wait, r->ttft_ns));
-	append(to, " of %u request%s", r->n_victims, r->n_victims == 1 ? "" : "s");
+	append(to, " of %u request%s", r->n_victims, plural_s(r->n_victims));
 	err = append_culprit(to, v, s, m, IN_GAPS | IN_TTFTS);
 	append_advice(to, v, s, m);
 	append(to, ".");
@@ -511,7 +512,7 @@ static void append_open(struct sentence *to, const struct model_view *v, const s
 	if (!s->n_open || s->longest_open_ns < WORTH_OPEN_NS)
 		return;
 	append(to, "%s%u request%s still waited for %s token when the recording ended, for up to %s", to->at ? " " : "", s->n_open,
-	       s->n_open == 1 ? "" : "s", s->n_open == 1 ? "its next" : "their next", units_ns(ms, s->longest_open_ns));
+	       plural_s(s->n_open), plural(s->n_open, "its next", "their next"), units_ns(ms, s->longest_open_ns));
 	if (worst)
 		append(to, " (%s: %s)",
 		       culprit_brief(v, &(struct culprit){ .type = WHO_REQUEST, .id = worst->request }, id, sizeof(id)),

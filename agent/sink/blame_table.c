@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who slowed whom, as text: the answer first, then tables that add up to it. */
 #include "sink/blame_table.h"
+#include "base/plural.h"
 #include "base/units.h"
 #include "base/util.h"
 #include "sink/blame_priv.h"
@@ -66,9 +67,9 @@ static int whose_answer(const struct blame_text *t, char *first, size_t size, ch
 	snprintf(first, size, "r%u: ", t->v->requests[self].req);
 	if (ns > suffered_ns)
 		snprintf(first, size, "r%u kept %u other%s waiting, %s in all. Itself: ", t->v->requests[self].req, n,
-			 n == 1 ? "" : "s", ms);
+			 plural_s(n), ms);
 	else if (n)
-		snprintf(last, size, " It kept %u other%s waiting, %s in all.", n, n == 1 ? "" : "s", ms);
+		snprintf(last, size, " It kept %u other%s waiting, %s in all.", n, plural_s(n), ms);
 	return 0;
 }
 
@@ -232,8 +233,8 @@ static long write_pairs(struct page *p, const struct blame_text *t, const struct
 			rest_ns += x->ns + x->ttft_ns;
 	}
 	if (n > t->top)
-		page__para(p, "", 0, "and %zu more (%s): --top %zu shows them", n - t->top,
-			   units_ns(ms, rest_ns), n);
+		page__para(p, "", 0, "and %zu more (%s): --top %zu shows %s", n - t->top,
+			   units_ns(ms, rest_ns), n, plural(n - t->top, "it", "them"));
 	free(pairs);
 	return (long)n;
 }
@@ -300,8 +301,8 @@ static void write_gaps(struct page *p, const struct blame_text *t)
 		write_gap(p, t, &s->top[i], alike);
 		shown++;
 	}
-	page__para(p, "", 0, "%" PRIu64 " of %" PRIu64 " gaps %s longer than usual.", s->n_odd_gaps, s->n_gaps,
-		   s->n_odd_gaps == 1 ? "is" : "are");
+	page__para(p, "", 0, "%" PRIu64 " of %" PRIu64 " gap%s %s longer than usual.", s->n_odd_gaps, s->n_gaps, plural_s(s->n_gaps),
+		   plural(s->n_odd_gaps, "is", "are"));
 }
 
 /* ---- what if ---- */
@@ -344,7 +345,7 @@ static void write_what_if(struct page *p, const struct blame_sum *s)
 	if (s->n_at_client)
 		page__para(p, "", 0, "At the client for %u request%s whose arrivals are known, at the server's socket for "
 			   "others; report's TTFT and TPOT are those of the socket for all.", s->n_at_client,
-			   s->n_at_client == 1 ? "" : "s");
+			   plural_s(s->n_at_client));
 }
 
 /* ---- what it rests on ---- */
@@ -363,7 +364,7 @@ static void write_unexplained(struct page *p, const struct blame_sum *s)
 	not_watched_text(known, not, sizeof(not));
 	page__style(p, STYLE_BAD);
 	page__para(p, "unknown", LABEL, "%s in %u gap%s of %u request%s unexplained", units_ns(ms, both(r)),
-		   r->n_gaps, r->n_gaps == 1 ? "" : "s", r->n_victims, r->n_victims == 1 ? " is" : "s is");
+		   r->n_gaps, plural_s(r->n_gaps), r->n_victims, plural(r->n_victims, " is", "s is"));
 	page__style(p, STYLE_PLAIN);
 	page__para(p, "", LABEL, "ruled out, in what is unexplained: %s", *out ? out : "nothing");
 	if (*not)
@@ -391,15 +392,15 @@ static void write_basis(struct page *p, const struct blame_text *t)
 	if (at)
 		page__para(p, "blame", LABEL, "%s", text);
 	if (s->n_learnt)
-		page__para(p, "usual", LABEL, "learnt from %u undisturbed steps of this recording; %" PRIu64
-			   " of %" PRIu64 " gaps have nothing to compare with", s->n_learnt,
-			   s->n_no_baseline, s->n_gaps);
+		page__para(p, "usual", LABEL, "learnt from %u undisturbed step%s of this recording; %" PRIu64
+			   " of %" PRIu64 " gap%s %s nothing to compare with", s->n_learnt, plural_s(s->n_learnt),
+			   s->n_no_baseline, s->n_gaps, plural_s(s->n_gaps), plural(s->n_no_baseline, "has", "have"));
 	if (lost)
 		page__para(p, "lost", LABEL, "%s of gaps lie where events were lost: nobody is blamed there",
 			   units_ns(ms, lost));
 	if (s->n_pairs_not_kept)
-		page__para(p, "not kept", LABEL, "%" PRIu64 " parts of pairs beyond the limit of %d: in the "
-			   "sums only", s->n_pairs_not_kept, MAX_PAIRS);
+		page__para(p, "not kept", LABEL, "%" PRIu64 " part%s of pairs beyond the limit of %d: in the "
+			   "sums only", s->n_pairs_not_kept, plural_s(s->n_pairs_not_kept), MAX_PAIRS);
 	note_health(t->v, &(struct say){ write_note, p });
 	text_seen(p, t->v, t->summary);
 	text_cost(p, t->v, t->summary);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Culprits, parts and advice in words. */
 #include "sink/blame_words.h"
+#include "base/plural.h"
 #include "base/units.h"
 #include "base/util.h"
 #include "model/evidence.h"
@@ -124,7 +125,7 @@ static const char *relation(const struct model_view *v, enum culprit_type type, 
 		return "";
 	for (size_t i = 0; i < n && i < MAX_WHO_IDS; i++)
 		if (ids[i] == recorder)
-			return n == 1 ? ", this recording" : ", this recording and others";
+			return plural(n, ", this recording", ", this recording and others");
 	return n <= MAX_WHO_IDS ? ", not this recording" : "";
 }
 

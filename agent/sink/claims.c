@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What other tools say of requests, and what is true. */
 #include "sink/claims.h"
+#include "base/plural.h"
 #include "base/units.h"
 #include "base/util.h"
 #include "model/evidence.h"
@@ -53,9 +54,9 @@ static void why_text(const struct model_view *v, const struct claim_judged *j, c
 		break;
 	case CLAIM_V2:
 		snprintf(buf, size,
-			 "%.0f tokens/s behind that stamp, %.1f were seen: it skips %u chunks of tokens "
+			 "%.0f tokens/s behind that stamp, %.1f were seen: it skips %u chunk%s of tokens "
 			 "(reasoning, hidden output)",
-			 j->implied_per_s, j->seen_per_s, j->n_skipped);
+			 j->implied_per_s, j->seen_per_s, j->n_skipped, plural_s(j->n_skipped));
 		break;
 	case CLAIM_V3:
 		snprintf(buf, size, "true where it was taken; held for %s behind that", held);
@@ -65,8 +66,9 @@ static void why_text(const struct model_view *v, const struct claim_judged *j, c
 			 j->stamp == P_FIRST_CHUNK ? "the first chunk" : "the headers");
 		break;
 	case CLAIM_V5:
-		snprintf(buf, size, "the whole time over %u tokens: the TTFT is in it",
-			 r->output.prov ? r->output.n : r->n_tokens_wire);
+		snprintf(buf, size, "the whole time over %u token%s: the TTFT is in it",
+			 r->output.prov ? r->output.n : r->n_tokens_wire,
+			 plural_s(r->output.prov ? r->output.n : r->n_tokens_wire));
 		break;
 	case CLAIM_V6:
 		snprintf(buf, size, "the time to the first token, no total");
@@ -143,8 +145,9 @@ int claims_each(const struct model_view *v, size_t max, claim_fn fn, void *ctx)
 			shown++;
 		}
 	}
-	snprintf(buf, sizeof(buf), "%zu of %zu claims of other tools hold, %zu do not%s",
-		 n - wrong - unknown, n, wrong, shown < wrong ? " (more are in --json)" : "");
+	snprintf(buf, sizeof(buf), "%zu of %zu claim%s of other tools %s, %zu %s not%s",
+		 n - wrong - unknown, n, plural_s(n), plural(n - wrong - unknown, "holds", "hold"),
+		 wrong, plural(wrong, "does", "do"), shown < wrong ? " (more are in --json)" : "");
 	if (unknown)
 		snprintf(buf + strlen(buf), sizeof(buf) - strlen(buf), ", %zu could not be checked",
 			 unknown);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who else was in some steps. */
 #include "sink/crowd.h"
+#include "base/plural.h"
 #include "sink/notes.h"
 
 #include <inttypes.h>
@@ -129,7 +130,7 @@ static int names(const struct crowd *c, const struct model_view *v, enum what wh
 		at += snprintf(buf + at, size - (size_t)at, " and more");
 	else if (shown < n)
 		at += snprintf(buf + at, size - (size_t)at, " and %zu other%s", n - shown,
-			       n - shown == 1 ? "" : "s");
+			       plural_s(n - shown));
 	return at;
 }
 

@@ -2,6 +2,7 @@
 /* Words for what is known of GPUs, the same for text and JSON. */
 #include "sink/gpu_words.h"
 #include "base/map.h"
+#include "base/plural.h"
 #include "base/units.h"
 #include "base/util.h"
 #include "model/evidence.h"
@@ -51,11 +52,11 @@ const char *gpu_why(const struct tl_gpu_health *h, char buf[80])
 {
 	switch (h->trouble) {
 	case TL_GPU_BROKEN:
-		snprintf(buf, 80, "%llu launches and no record", (unsigned long long)h->launches);
+		snprintf(buf, 80, "%llu launch%s and no record", (unsigned long long)h->launches, plural(h->launches, "", "es"));
 		return buf;
 	case TL_GPU_BAD_STAMPS:
-		snprintf(buf, 80, "%llu records with impossible times",
-			 (unsigned long long)h->bad_records);
+		snprintf(buf, 80, "%llu record%s with impossible times", (unsigned long long)h->bad_records,
+			 plural_s(h->bad_records));
 		return buf;
 	case TL_GPU_BUSY:
 		snprintf(buf, 80, "held by %.31s", h->holder[0] ? h->holder : "another tool");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a mechanism took its time, in a sentence with the numbers that show it. */
 #include "sink/how_words.h"
+#include "base/plural.h"
 #include "base/units.h"
 #include "sink/sentence.h"
 
@@ -10,17 +11,12 @@
 
 enum { SPINS_PCT = 90 };	/* so busy are devices that do nothing but wait in a collective */
 
-static const char *plural(uint64_t n)
-{
-	return n == 1 ? "" : "s";
-}
-
 /* "99 steps of 34.0 ms" */
 static void append_steps(struct sentence *to, const struct how *h)
 {
 	char ms[UNITS_LEN];
 
-	append(to, "%" PRIu64 " step%s of %s", h->n_steps, plural(h->n_steps),
+	append(to, "%" PRIu64 " step%s of %s", h->n_steps, plural_s(h->n_steps),
 	       units_ns(ms, h->steps_ns / h->n_steps));
 }
 
@@ -28,7 +24,7 @@ static void append_busy(struct sentence *to, const struct how *h)
 {
 	if (h->busy_pct >= 0)
 		append(to, "; GPU busy %s%.1f %% of %s, %s%.1f %% of all steps",
-		       h->busy_at_least ? "at least " : "", h->busy_pct, h->n_steps == 1 ? "it" : "them",
+		       h->busy_at_least ? "at least " : "", h->busy_pct, plural(h->n_steps, "it", "them"),
 		       h->all_at_least ? "at least " : "", h->all_busy_pct);
 }
 
@@ -46,8 +42,9 @@ static void append_graph(struct sentence *to, const struct how *h)
 	append_steps(to, h);
 	append(to, " ran kernel by kernel");
 	if (g->launches)
-		append(to, ", %" PRIu64 " launches of %s %.1f us each", g->launches,
-		       g->at_most ? "at most" : "about", (double)g->launch_ns / 1e3);
+		append(to, ", %" PRIu64 " launch%s of %s %.1f us each", g->launches,
+		       plural(g->launches, "", "es"), g->at_most ? "at most" : "about",
+		       (double)g->launch_ns / 1e3);
 	append_busy(to, h);
 }
 
@@ -56,7 +53,7 @@ static void append_ranks(struct sentence *to, uint64_t ranks)
 {
 	int n = 0;
 
-	append(to, "rank%s", plural((uint64_t)__builtin_popcountll(ranks)));
+	append(to, "rank%s", plural_s((uint64_t)__builtin_popcountll(ranks)));
 	for (int i = 0; i < 64; i++)
 		if (ranks >> i & 1)
 			append(to, "%s %d", n++ ? "," : "", i);
@@ -69,7 +66,7 @@ static void append_late(struct sentence *to, const struct how *h)
 	uint64_t most = r->compute_usual_ns + r->compute_usual_ns / 20;
 
 	append(to, "rank %u came late to collectives in %" PRIu64 " step%s: ", r->rank, r->n_steps,
-	       plural(r->n_steps));
+	       plural_s(r->n_steps));
 	append_ranks(to, r->waiting);
 	append(to, " waited %s for it, moving data took %s", units_ns(wait, r->wait_ns),
 	       units_ns(move, r->transfer_ns));
@@ -113,7 +110,7 @@ static void append_lost(struct sentence *to, const struct how *h)
 
 	append_steps(to, h);
 	append(to, " lost %s%s to it", units_ns(ms, h->lost_ns / h->n_steps),
-	       h->n_steps == 1 ? "" : " each");
+	       plural(h->n_steps, "", " each"));
 }
 
 static void append_both(struct sentence *to, const struct how *h)

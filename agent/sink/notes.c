@@ -2,6 +2,8 @@
 /* Sentences that several outputs share. Each one is printed only when its case is there. */
 #include "sink/notes_priv.h"
 
+#include "base/plural.h"
+#include "base/plural.h"
 #include "base/units.h"
 #include "engine/recognise.h"
 #include "model/at_work.h"
@@ -115,7 +117,7 @@ static const char *end_reason(const struct rec_request *r, char *buf, size_t siz
 		if (!r->n_chunks)
 			return "the client went away before the first token";
 		snprintf(buf, size, "the client went away after %zu chunk%s with tokens",
-			 r->n_chunks, r->n_chunks == 1 ? "" : "s");
+			 r->n_chunks, plural_s(r->n_chunks));
 		return buf;
 	default:
 		return "";
@@ -164,7 +166,7 @@ static struct counted n_requests(size_t n, const char *one, const char *many)
 {
 	struct counted c;
 
-	snprintf(c.text, sizeof(c.text), "%zu request%s %s", n, n == 1 ? "" : "s",
+	snprintf(c.text, sizeof(c.text), "%zu request%s %s", n, plural_s(n),
 		 n == 1 ? one : many);
 	return c;
 }
@@ -196,37 +198,37 @@ static void note_losses(const struct model_view *v, const struct summary *s, con
 		}
 		if (spans)
 			say(to, "%" PRIu64 " event%s lost between %.1f and %.1f ms (%zu span%s): %s",
-			    n, n == 1 ? "" : "s", ms_since(v, since), ms_since(v, until), spans,
-			    spans == 1 ? "" : "s", why[w]);
+			    n, plural_s(n), ms_since(v, since), ms_since(v, until), spans,
+			    plural_s(spans), why[w]);
 	}
 	if (s->n_gaps_lost)
 		say(to,
 		    "%zu gap%s between tokens %s left out, because events were lost inside",
-		    s->n_gaps_lost, s->n_gaps_lost == 1 ? "" : "s", s->n_gaps_lost == 1 ? "is" : "are");
+		    s->n_gaps_lost, plural_s(s->n_gaps_lost), plural(s->n_gaps_lost, "is", "are"));
 	if (v->n_unknown)
 		say(to,
 		    "%" PRIu64
 		    " event%s of unknown kinds skipped: the recording is from a newer "
 		    "version",
-		    v->n_unknown, v->n_unknown == 1 ? "" : "s");
+		    v->n_unknown, plural_s(v->n_unknown));
 	if (v->n_numbers_twice)
-		say(to, "%" PRIu64 " requests have the number of an earlier one, so what is said of either may be the other's: the "
-		    "recording was put together or is damaged", v->n_numbers_twice);
+		say(to, "%" PRIu64 " request%s the number of an earlier one, so what is said of either may be the other's: the "
+		    "recording was put together or is damaged", v->n_numbers_twice, plural(v->n_numbers_twice, " has", "s have"));
 	if (v->n_times_back)
 		say(to, "%" PRIu64 " time%s the clock of the recording goes back, by up to %s: it was put together or is damaged, and "
-		    "times across are wrong", v->n_times_back, v->n_times_back == 1 ? "" : "s", units_ns(back, v->most_back_ns));
+		    "times across are wrong", v->n_times_back, plural_s(v->n_times_back), units_ns(back, v->most_back_ns));
 	if (v->n_requests_not_kept)
 		say(to, "%" PRIu64 " request%s beyond the limit of %zu: counted only",
-		    v->n_requests_not_kept, v->n_requests_not_kept == 1 ? "" : "s", v->n_requests);
+		    v->n_requests_not_kept, plural_s(v->n_requests_not_kept), v->n_requests);
 	if (v->n_joins_not_tried)
 		say(to,
 		    "%" PRIu64
-		    " times a request and a sequence of the engine were not compared, as there are too "
+		    " time%s a request and a sequence of the engine were not compared, as there are too "
 		    "many of both: some may not have found each other",
-		    v->n_joins_not_tried);
+		    v->n_joins_not_tried, plural_s(v->n_joins_not_tried));
 	if (v->n_steps_not_kept)
 		say(to, "%" PRIu64 " step%s beyond the limit of %zu: counted only",
-		    v->n_steps_not_kept, v->n_steps_not_kept == 1 ? "" : "s", v->n_steps);
+		    v->n_steps_not_kept, plural_s(v->n_steps_not_kept), v->n_steps);
 }
 
 /* Which of a server's processes, and whether it chose to. */
@@ -322,7 +324,7 @@ static void note_requests(const struct model_view *v, const struct summary *s,
 
 	if (v->n_conns_tls)
 		say(to, "%" PRIu64 " connection%s encrypted (TLS): what %s carried was not read", v->n_conns_tls,
-		    v->n_conns_tls == 1 ? " is" : "s are", v->n_conns_tls == 1 ? "it" : "they");
+		    plural(v->n_conns_tls, " is", "s are"), plural(v->n_conns_tls, "it", "they"));
 	if (c->late)
 		say(to, "%s under way when the capture began%s: gaps only, no TTFT, TPOT or e2e",
 		    n_requests(c->late, "was", "were").text, or_lost);
@@ -343,7 +345,7 @@ static void note_requests(const struct model_view *v, const struct summary *s,
 		    n_requests(s->n_state[REQ_ERROR] - s->n_cut, "ended", "ended").text);
 	if (s->n_cut)
 		say(to, "%s cut short by the server: what is known of %s is in the percentiles",
-		    n_requests(s->n_cut, "was", "were").text, s->n_cut == 1 ? "it" : "them");
+		    n_requests(s->n_cut, "was", "were").text, plural(s->n_cut, "it", "them"));
 	if (c->parallel)
 		say(to,
 		    "%s for several answers at once (n > 1): no TPOT and no gaps between chunks, "
@@ -367,12 +369,12 @@ static void note_requests(const struct model_view *v, const struct summary *s,
 		    "%" PRIu64 " token%s left in %" PRIu64
 		    " chunk%s: gaps between chunks are not gaps "
 		    "between tokens",
-		    c->tokens, c->tokens == 1 ? "" : "s", c->chunks, c->chunks == 1 ? "" : "s");
+		    c->tokens, plural_s(c->tokens), c->chunks, plural_s(c->chunks));
 	if (s->n_multi_token_steps)
 		say(to,
 		    "%zu time%s a step gave a sequence several tokens at once: ITL counts one gap "
 		    "per step, TPOT is per token",
-		    s->n_multi_token_steps, s->n_multi_token_steps == 1 ? "" : "s");
+		    s->n_multi_token_steps, plural_s(s->n_multi_token_steps));
 	if (c->inferred_queue)
 		say(to,
 		    "queue of %s counted from req_last_byte, as submit was not seen: it includes "
@@ -401,14 +403,15 @@ static void note_schedulers(const struct model_view *v, const struct summary *s,
 	for (size_t i = 0; i < v->n_requests; i++)
 		n_unseen += request_prompt_unseen(v, &v->requests[i]) > 0;
 	if (n_unseen)
-		snprintf(unseen, sizeof(unseen), "; %" PRIu64 " tokens of %zu prompt%s are in none: they were in the cache, or are "
-			 "counted to another step or member", s->prompt_unseen, n_unseen, n_unseen == 1 ? "" : "s");
+		snprintf(unseen, sizeof(unseen), "; %" PRIu64 " token%s of %zu prompt%s %s in none: cached, or counted to another step "
+			 "or member", s->prompt_unseen, plural_s(s->prompt_unseen), n_unseen, plural_s(n_unseen),
+			 plural(s->prompt_unseen, "is", "are"));
 	if (guesses)
-		say(to, "%zu of %zu members of steps are inferred and not certain: \"p?\" in --json%s",
-		    guesses, v->n_members, unseen);
+		say(to, "%zu of %zu member%s of steps %s inferred and not certain: \"p?\" in --json%s",
+		    guesses, v->n_members, plural_s(v->n_members), plural(guesses, "is", "are"), unseen);
 	if (inferred)
 		say(to, "%zu preemption%s inferred from steps: who computes again, or is in none of them",
-		    inferred, inferred == 1 ? " is" : "s are");
+		    inferred, plural(inferred, " is", "s are"));
 }
 
 static void note_steps(const struct model_view *v, const struct summary *s,
@@ -423,8 +426,9 @@ static void note_steps(const struct model_view *v, const struct summary *s,
 		return;
 	}
 	if (s->steps_seen > s->steps_with_members)
-		say(to, "%" PRIu64 " of %" PRIu64 " steps were seen without their members",
-		    s->steps_seen - s->steps_with_members, s->steps_seen);
+		say(to, "%" PRIu64 " of %" PRIu64 " step%s %s members",
+		    s->steps_seen - s->steps_with_members, s->steps_seen, plural_s(s->steps_seen),
+		    plural(s->steps_seen - s->steps_with_members, "was seen without its", "were seen without their"));
 	if (c->streamed_unjoined)
 		say(to, "%s joined to no sequence of the engine: wire points only",
 		    n_requests(c->streamed_unjoined, "is", "are").text);

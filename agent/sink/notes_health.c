@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sentences on the evidence: collection that failed, a rank that never
  * came, links at their limit. */
+#include "base/plural.h"
 #include "base/units.h"
 #include "model/health.h"
 #include "sink/notes_priv.h"
@@ -61,9 +62,9 @@ static void note_records(const struct model_view *v, const struct health_note *n
 	case HEALTH_GPU_BAD_STAMPS:
 		say(to,
 		    "%" PRIu64 " of %" PRIu64
-		    " GPU records of pid %u had impossible time stamps and were "
+		    " GPU record%s of pid %u had impossible time stamps and %s "
 		    "dropped, from %.1f ms on; those before are kept, since %.1f ms: %s%s",
-		    n->n, n->of, n->tgid, from, until, left, why);
+		    n->n, n->of, plural_s(n->of), n->tgid, plural(n->n, "was", "were"), from, until, left, why);
 		return;
 	case HEALTH_GPU_BUSY:
 		say(to,
@@ -88,8 +89,8 @@ static void note_records(const struct model_view *v, const struct health_note *n
 		    n->tgid, why);
 		return;
 	case HEALTH_GPU_DROPPED:
-		say(to, "%" PRIu64 " of %" PRIu64 " GPU records of pid %u were lost between %.1f and %.1f ms",
-		    n->n, n->of, n->tgid, from, until);
+		say(to, "%" PRIu64 " of %" PRIu64 " GPU record%s of pid %u %s lost between %.1f and %.1f ms",
+		    n->n, n->of, plural_s(n->of), n->tgid, plural(n->n, "was", "were"), from, until);
 		return;
 	default:
 		say(to, "GPU of pid %u: since %.1f ms %s%s", n->tgid, until, left, why);
@@ -114,7 +115,7 @@ static void note_hang(const struct model_view *v, const struct health_note *n, c
 	say(to,
 	    "HANG: rank %s never entered the collective in which rank %s %s been for %.1f s, since %.1f ms",
 	    list_of(n->missing, away, sizeof(away)), list_of(n->waiting, here, sizeof(here)),
-	    __builtin_popcountll(n->waiting) == 1 ? "has" : "have", (n->t1_ns - n->t0_ns) / 1e9,
+	    plural(__builtin_popcountll(n->waiting), "has", "have"), (n->t1_ns - n->t0_ns) / 1e9,
 	    ms_since(v, n->t0_ns));
 }
 
@@ -160,7 +161,7 @@ static void note_one(const struct model_view *v, const struct health_note *n, co
 		note_stop(n, to);
 		return;
 	case HEALTH_NOT_KEPT:
-		say(to, "%" PRIu64 " pieces of evidence were not kept: a table was full", n->n);
+		say(to, "%" PRIu64 " piece%s of evidence %s not kept: a table was full", n->n, plural_s(n->n), plural(n->n, "was", "were"));
 		return;
 	default:
 		note_records(v, n, to);
@@ -176,7 +177,8 @@ void note_health(const struct model_view *v, const struct say *to)
 	for (size_t i = 0; i < h.n; i++)
 		note_one(v, &h.v[i], to);
 	if (h.n_not_kept)
-		say(to, "%" PRIu64 " more notes on the evidence are left out", h.n_not_kept);
+		say(to, "%" PRIu64 " more note%s on the evidence %s left out", h.n_not_kept, plural_s(h.n_not_kept),
+		    plural(h.n_not_kept, "is", "are"));
 }
 
 void note_of_health(const struct model_view *v, const struct health_note *n, note_fn fn, void *ctx)

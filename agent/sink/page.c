@@ -53,7 +53,7 @@ int utf8_width(const char *s)
 static void glue_units(char *text)
 {
 	static const char *const units[] = { "ms", "us", "ns",	  "s",	   "%",
-					     "MB", "kB", "tok/s", "tokens" };
+					     "MB", "kB", "tok/s", "tokens", "token" };
 
 	for (char *s = strchr(text, ' '); s; s = strchr(s + 1, ' ')) {
 		bool number = s > text && s[-1] >= '0' && s[-1] <= '9';

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The report as text: the answer first, then what it rests on. */
 #include "sink/text.h"
+#include "base/plural.h"
 #include "base/units.h"
 #include "base/util.h"
 #include "model/gpu.h"
@@ -83,7 +84,7 @@ static void others_text(const struct model_view *v, char *buf, size_t size)
 		return;
 	count_paths(v, &p);
 	at = (size_t)snprintf(buf, size, " and %" PRIu64 " other%s", v->n_other_requests,
-			      v->n_other_requests == 1 ? "" : "s");
+			      plural_s(v->n_other_requests));
 	for (int k = 0; k < MAX_PATHS_NAMED && (i = next_path(&p, said)) != SIZE_MAX; k++) {
 		said |= 1u << i;
 		n += p.v[i].n;
@@ -91,7 +92,7 @@ static void others_text(const struct model_view *v, char *buf, size_t size)
 				       p.v[i].path);
 		if (p.v[i].body_bytes)
 			at += (size_t)snprintf(buf + at, size - at, " with %s of %s%s",
-					       p.v[i].n == 1 ? "a body" : "bodies", p.v[i].n == 1 ? "" : "up to ",
+					       plural(p.v[i].n, "a body", "bodies"), plural(p.v[i].n, "", "up to "),
 					       units_bytes(bytes, p.v[i].body_bytes));
 	}
 	if (said)
@@ -115,14 +116,17 @@ void text_seen(struct page *p, const struct model_view *v, const struct summary 
 	others_text(v, others, sizeof(others));
 	if (s->steps_seen)
 		snprintf(steps, sizeof(steps),
-			 "%" PRIu64 " engine steps, %.1f %% of their %" PRIu64
-			 " tokens belong to a request that was seen",
-			 s->steps_seen, rounded_down(s->matched_tokens_pct), s->tokens_in_steps);
+			 "%" PRIu64 " engine step%s, %.1f %% of %s %" PRIu64
+			 " token%s to a request that was seen",
+			 s->steps_seen, plural_s(s->steps_seen), rounded_down(s->matched_tokens_pct),
+			 plural(s->steps_seen, "its", "their"), s->tokens_in_steps,
+			 plural(s->tokens_in_steps, " belongs", "s belong"));
 	if (s->prompt_unseen)
-		snprintf(unseen, sizeof(unseen), "; %" PRIu64 " more of prompts are in no step", s->prompt_unseen);
+		snprintf(unseen, sizeof(unseen), "; %" PRIu64 " more of prompts %s in no step", s->prompt_unseen,
+			 plural(s->prompt_unseen, "is", "are"));
 	page__style(p, v->n_lost_events ? STYLE_BAD : STYLE_PLAIN);
-	page__para(p, "seen", LABEL, "%" PRIu64 " events, %s; %zu requests%s; %s%s", v->n_events,
-		   lost, v->n_requests, others, steps, unseen);
+	page__para(p, "seen", LABEL, "%" PRIu64 " event%s, %s; %zu request%s%s; %s%s", v->n_events,
+		   plural_s(v->n_events), lost, v->n_requests, plural_s(v->n_requests), others, steps, unseen);
 	page__style(p, STYLE_PLAIN);
 	if (v->n_lost_events && v->n_lost)
 		page__para(p, "lost", LABEL,
@@ -170,8 +174,8 @@ void text_capture(struct page *p, const struct model_view *v)
 	units_ns(span, v->t1_ns - v->t0_ns);
 	wall_text(v, v->t0_ns, began);
 	if (h)
-		page__para(p, "capture", LABEL, "%s%s%s on %s (kernel %s, %u CPUs) with tokenlag %s",
-			   span, *began ? " from " : "", began, h->hostname, h->kernel, h->n_cpus,
+		page__para(p, "capture", LABEL, "%s%s%s on %s (kernel %s, %u CPU%s) with tokenlag %s",
+			   span, *began ? " from " : "", began, h->hostname, h->kernel, h->n_cpus, plural_s(h->n_cpus),
 			   h->tool);
 	else
 		page__para(p, "capture", LABEL, "%s on a host that the recording does not name",
@@ -359,18 +363,19 @@ static void write_rates(struct page *p, const struct model_view *v, const struct
 
 	fputc('\n', p->out);
 	if (!s->wall_ns || !s->busy_ns) {
-		page__para(p, "output", LABEL, "%" PRIu64 " tokens; no rate, nothing took any time",
-			   s->output_tokens);
+		page__para(p, "output", LABEL, "%" PRIu64 " token%s; no rate, nothing took any time",
+			   s->output_tokens, plural_s(s->output_tokens));
 		return;
 	}
 	page__para(p, "output", LABEL,
-		   "%" PRIu64 " tokens: %.1f tok/s of wall time (%s, first request "
+		   "%" PRIu64 " token%s: %.1f tok/s of wall time (%s, first request "
 		   "to last), %.1f tok/s of busy time (%s with %s%s)",
-		   s->output_tokens, s->tok_per_s_wall, units_ns(wall, s->wall_ns),
-		   s->tok_per_s_busy, units_ns(busy, s->busy_ns),
+		   s->output_tokens, plural_s(s->output_tokens), s->tok_per_s_wall,
+		   units_ns(wall, s->wall_ns), s->tok_per_s_busy, units_ns(busy, s->busy_ns),
 		   s->busy_from_steps ? "a step running" : "a request under way", sum);
-	page__para(p, "prompts", LABEL, "%" PRIu64 " tokens, %" PRIu64 " of them from a cache",
-		   s->prompt_tokens, s->cached_tokens);
+	page__para(p, "prompts", LABEL, "%" PRIu64 " token%s, %" PRIu64 " of %s from a cache",
+		   s->prompt_tokens, plural_s(s->prompt_tokens), s->cached_tokens,
+		   plural(s->prompt_tokens, "it", "them"));
 }
 
 /* ---- notes, definitions ---- */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The first sentences of a report: how it went, and what the waiting for first tokens was made of. */
+#include "base/plural.h"
 #include "base/units.h"
 #include "base/util.h"
 #include "model/gpu.h"
@@ -21,7 +22,7 @@ static const char *states_text(const struct summary *s, char *buf, size_t size)
 		const char *what;
 	} others[] = {
 		{ s->n_state[REQ_ABORTED], "aborted by the client" },
-		{ s->n_state[REQ_ERROR], s->n_state[REQ_ERROR] == 1 ? "error" : "errors" },
+		{ s->n_state[REQ_ERROR], plural(s->n_state[REQ_ERROR], "error", "errors") },
 		{ s->n_state[REQ_TRUNCATED], "truncated" },
 		{ s->n_state[REQ_OPEN], "under way" },
 	};
@@ -170,8 +171,8 @@ static void write_shares(struct page *p, const struct model_view *v, const struc
 	}
 	if (is_full(v, s) && share_pct(w, full_ns) >= FULL_SHARE_PCT)
 		snprintf(full, sizeof(full), "; the batch is nearly always full at %u", s->batch.max);
-	page__para(p, "", 0, "Of all waiting for first tokens (%s, %zu requests): %s%s.",
-		   units_ns(total, w->total_ns), w->n, text, full);
+	page__para(p, "", 0, "Of all waiting for first tokens (%s, %zu request%s): %s%s.",
+		   units_ns(total, w->total_ns), w->n, plural_s(w->n), text, full);
 }
 
 static void write_urgent(void *ctx, const char *sentence)
@@ -236,7 +237,7 @@ static int write_at_client(struct page *p, const struct model_view *v, const str
 	who_text(v, &who, name, sizeof(name));
 	page__style(p, STYLE_BAD);
 	page__para(p, "", 0, "That is at the server's socket. Clients had more to wait: %s, as far as is known of %u "
-		   "request%s; %s%s%s%s.", text, s->n_at_client, s->n_at_client == 1 ? "" : "s", mechanism_labels[m],
+		   "request%s; %s%s%s%s.", text, s->n_at_client, plural_s(s->n_at_client), mechanism_labels[m],
 		   *name ? " (" : "", name, *name ? ")" : "");
 	page__style(p, STYLE_PLAIN);
 	return 0;
@@ -296,8 +297,8 @@ int text_answer(struct page *p, const struct model_view *v, const struct summary
 		snprintf(tpot, sizeof(tpot), "; TPOT p50 %s", units_ns(ms, s->all.tpot.p50));
 	if (s->n_non_streaming)
 		dist_text("e2e", &s->all.e2e, e2e, sizeof(e2e));
-	page__para(p, "", 0, "%zu of %zu requests complete%s%s%s%s%s.", s->n_state[REQ_COMPLETE],
-		   v->n_requests, states_text(s, states, sizeof(states)),
+	page__para(p, "", 0, "%zu of %zu request%s complete%s%s%s%s%s.", s->n_state[REQ_COMPLETE],
+		   v->n_requests, plural_s(v->n_requests), states_text(s, states, sizeof(states)),
 		   dist_text("TTFT", &s->all.ttft, ttft, sizeof(ttft)), tpot, e2e, w.worst);
 	page__style(p, STYLE_PLAIN);
 	err = write_at_client(p, v, s, sum);

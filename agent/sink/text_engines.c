@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Engines in the text report: what they are, how full their steps were, what their schedulers say. */
+#include "base/plural.h"
+#include "base/plural.h"
 #include "base/units.h"
 #include "base/util.h"
 #include "engine/recognise.h"
@@ -32,9 +34,9 @@ static void write_idle(struct page *p, const struct model_view *v, const struct 
 			named++;
 		}
 	if (n_idle > named)
-		snprintf(pids + at, sizeof(pids) - (size_t)at, " and %zu others", n_idle - named);
+		snprintf(pids + at, sizeof(pids) - (size_t)at, " and %zu other%s", n_idle - named, plural_s(n_idle - named));
 	page__para(p, "", LABEL, "%zu more engine process%s without requests: pid%s%s", n_idle,
-		   n_idle == 1 ? "" : "es", n_idle == 1 ? "" : "s", pids);
+		   plural(n_idle, "", "es"), plural_s(n_idle), pids);
 }
 
 int text_engines(struct page *p, const struct model_view *v)
@@ -113,9 +115,9 @@ void text_batch(struct page *p, const struct summary *s)
 	for (size_t i = 0; i < s->n_bins; i++)
 		sizes[i] = s->bins[i].busy_pct > 0 ? s->bins[i].mean_members : -1;
 	page__para(p, "batch", LABEL,
-		   "mean %.2f, p50 %u, max %u sequences per step, weighted by time; %s a column, "
+		   "mean %.2f, p50 %u, max %u sequence%s per step, weighted by time; %s a column, "
 		   "blank: no step",
-		   s->batch.mean, s->batch.p50, s->batch.max,
+		   s->batch.mean, s->batch.p50, s->batch.max, plural_s(s->batch.max),
 		   units_ns(width, s->n_bins > 1 ? (s->bins[1].t0_ns - s->bins[0].t0_ns) *
 						       values_a_column(p, s->n_bins)
 					     : 0));
@@ -154,16 +156,17 @@ static void write_scheduler(struct page *p, uint32_t pid, const struct scheduler
 		item(&l, "running p50 %u, max %u; waiting p50 %u, max %u", s->running.p50,
 		     s->running.max, s->waiting.p50, s->waiting.max);
 	if (s->prefix_queries > 0)
-		item(&l, "%.1f %% of %" PRId64 " prompt tokens from the prefix cache",
-		     100.0 * (double)s->prefix_hits / (double)s->prefix_queries, s->prefix_queries);
+		item(&l, "%.1f %% of %" PRId64 " prompt token%s from the prefix cache",
+		     100.0 * (double)s->prefix_hits / (double)s->prefix_queries, s->prefix_queries,
+		     plural_s((uint64_t)s->prefix_queries));
 	if (s->preemptions >= 0 && s->untold)
-		item(&l, "%" PRId64 " preemption%s (%" PRId64 " not yet told)", s->preemptions, s->preemptions == 1 ? "" : "s",
+		item(&l, "%" PRId64 " preemption%s (%" PRId64 " not yet told)", s->preemptions, plural_s(s->preemptions),
 		     s->untold);
 	else if (s->preemptions >= 0)
-		item(&l, "%" PRId64 " preemption%s", s->preemptions, s->preemptions == 1 ? "" : "s");
+		item(&l, "%" PRId64 " preemption%s", s->preemptions, plural_s(s->preemptions));
 	if (s->drafted > 0)
-		item(&l, "%.1f %% of %" PRId64 " drafted tokens accepted",
-		     100.0 * (double)s->accepted / (double)s->drafted, s->drafted);
+		item(&l, "%.1f %% of %" PRId64 " drafted token%s accepted",
+		     100.0 * (double)s->accepted / (double)s->drafted, s->drafted, plural_s((uint64_t)s->drafted));
 	if (l.at)
 		page__para(p, "scheduler", LABEL, "pid %u: %s", pid, l.text);
 }
@@ -261,12 +264,12 @@ static void write_preemptions(struct page *p, const struct model_view *v)
 		snprintf(parked, sizeof(parked), ", parked for %s in all, most %s for %s", units_ns(text, parked_ns),
 			 sequence_name(v, worst, name), units_ns(most, worst_ns));
 	if (n_unknown < n)
-		at = snprintf(tokens, sizeof(tokens), "%" PRIu64 " token%s lost", lost, lost == 1 ? "" : "s");
+		at = snprintf(tokens, sizeof(tokens), "%" PRIu64 " token%s lost", lost, plural_s(lost));
 	if (n_unknown)	/* of those that were there before the recording */
 		snprintf(tokens + at, sizeof(tokens) - (size_t)at, "%show many tokens %s%zu lost is not known", at ? ", " : "",
 			 at ? "the other " : "these ", n_unknown);
-	page__para(p, "preempted", LABEL, "%zu time%s, %zu sequence%s: %s%s%s", n, n == 1 ? "" : "s",
-		   n_seqs, n_seqs == 1 ? "" : "s", tokens, parked, still);
+	page__para(p, "preempted", LABEL, "%zu time%s, %zu sequence%s: %s%s%s", n, plural_s(n),
+		   n_seqs, plural_s(n_seqs), tokens, parked, still);
 }
 
 int text_scheduler(struct page *p, const struct model_view *v, const struct summary *s)

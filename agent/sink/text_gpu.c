@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The report as text, and a sentence on one request: what GPUs did. */
+#include "base/plural.h"
 #include "base/units.h"
 #include "base/util.h"
 #include "model/evidence.h"
@@ -39,11 +40,11 @@ static void write_level(struct page *p, const struct model_view *v, const struct
 		snprintf(dropped, sizeof(dropped), "%" PRIu64 " lost", s->dropped);
 	page__style(p, s->n_broken ? STYLE_BAD : STYLE_PLAIN);
 	if (s->records)
-		page__para(p, "GPU", LABEL, "%sserver %u: %s; %" PRIu64 " records, %s", simulated, s->server,
-			   level_text(s->level), s->records, dropped);
+		page__para(p, "GPU", LABEL, "%sserver %u: %s; %" PRIu64 " record%s, %s", simulated, s->server,
+			   level_text(s->level), s->records, plural_s(s->records), dropped);
 	else if (launches)
-		page__para(p, "GPU", LABEL, "%sserver %u: %" PRIu64 " launches and no record: what the GPU did is NOT "
-			   "KNOWN (wanted: %s)", simulated, s->server, launches, wanted);
+		page__para(p, "GPU", LABEL, "%sserver %u: %" PRIu64 " launch%s and no record: what the GPU did is NOT "
+			   "KNOWN (wanted: %s)", simulated, s->server, launches, plural(launches, "", "es"), wanted);
 	else
 		page__para(p, "GPU", LABEL, "%sserver %u: no record, and %s (wanted: %s)", simulated, s->server, s->no_probes ?
 			   "launches are not seen: what the GPU did is NOT KNOWN" : "no launch was seen: there was no work for "
@@ -68,7 +69,7 @@ static const char *windows_text(const struct model_view *v, uint32_t tgid, char 
 	}
 	*buf = '\0';
 	if (n)
-		snprintf(buf, size, ", in %zu window%s between %.1f and %.1f ms", n, n == 1 ? "" : "s", ms_since(v, first->t0_ns),
+		snprintf(buf, size, ", in %zu window%s between %.1f and %.1f ms", n, plural_s(n), ms_since(v, first->t0_ns),
 			 ms_since(v, last->t1_ns));
 	return buf;
 }
@@ -138,17 +139,17 @@ static void write_bubbles(void *ctx, uint32_t engine, const struct gpu_bubbles *
 
 	if (b->n_steps && all > 0) {
 		host_text(b, host, sizeof(host));
-		page__para(p, "", LABEL, "while pid %u had work, its device was idle for %s%.1f %% (%s in %zu steps), %s of it "
+		page__para(p, "", LABEL, "while pid %u had work, its device was idle for %s%.1f %% (%s in %zu step%s), %s of it "
 			   "between steps%s%s", to->v->engines[engine].e.hdr.tgid, b->at_most ? "at most " : "", 100.0 * (double)b->idle_ns / all,
-			   units_ns(idle, b->idle_ns), b->n_steps, units_ns(between, b->between_ns),
+			   units_ns(idle, b->idle_ns), b->n_steps, plural_s(b->n_steps), units_ns(between, b->between_ns),
 			   *host ? "; the host then: " : b->between_ns ? "; nothing was seen to hold up the host then" : "",
 			   host);
 	}
 	if (b->n_padded) /* sizes of graphs are told by the batches that they ran only */
 		snprintf(padded, sizeof(padded), ", at least %zu of them padded to a larger batch", b->n_padded);
 	if (b->n_hit || b->n_padded)
-		page__para(p, "", LABEL, "graphs: %zu steps replayed%s; %zu launched kernel by kernel",
-			   b->n_hit + b->n_padded, padded, b->n_eager);
+		page__para(p, "", LABEL, "graphs: %zu step%s replayed%s; %zu launched kernel by kernel",
+			   b->n_hit + b->n_padded, plural_s(b->n_hit + b->n_padded), padded, b->n_eager);
 }
 
 /* ---- kernels ---- */
@@ -214,12 +215,12 @@ int text_gpu(struct page *p, const struct model_view *v)
 		write_device(p, v, &v->gpu->devices[i]);
 	err = gpu_bubbles_each(v, write_bubbles, &(struct to){ p, v });
 	if (v->gpu->n_inferred_steps)
-		page__para(p, "", LABEL, "%zu steps are made of launches, as the wire tells of none: who was in them is "
+		page__para(p, "", LABEL, "%zu step%s made of launches, as the wire tells of none: who was in them is "
 			   "inferred from when tokens were written, prompts from how long steps took",
-			   v->gpu->n_inferred_steps);
+			   v->gpu->n_inferred_steps, plural(v->gpu->n_inferred_steps, " is", "s are"));
 	if (v->gpu->counts.not_kept)
-		page__para(p, "", LABEL, "%" PRIu64 " launches or records are more than is held in memory: they were left out",
-			   v->gpu->counts.not_kept);
+		page__para(p, "", LABEL, "%" PRIu64 " %s more than is held in memory, and left out",
+			   v->gpu->counts.not_kept, plural(v->gpu->counts.not_kept, "launch or record was", "launches or records were"));
 	write_kernels(p, v->gpu);
 	return err;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Everything that is known of one request: its points in the order of time, tokens, join, gaps. */
 #include "base/pct.h"
+#include "base/plural.h"
+#include "base/plural.h"
 #include "base/units.h"
 #include "base/util.h"
 #include "sink/notes.h"
@@ -37,8 +39,8 @@ static void write_head(struct page *p, const struct model_view *v, const struct 
 		   : r->stream	 ? "streamed"
 				 : "not streamed");
 	if (r->status)
-		page__para(p, "response", WIDE_LABEL, "HTTP %u%s%s, %" PRIu64 " bytes", r->status,
-			   finish ? ", finish reason " : "", finish ? finish : "", r->bytes_out);
+		page__para(p, "response", WIDE_LABEL, "HTTP %u%s%s, %" PRIu64 " byte%s", r->status,
+			   finish ? ", finish reason " : "", finish ? finish : "", r->bytes_out, plural_s(r->bytes_out));
 	else
 		page__para(p, "response", WIDE_LABEL, "no response head was seen");
 	if (r->id[0] || r->x_request_id[0] || r->traceparent[0])
@@ -59,7 +61,7 @@ static void write_count(struct page *p, const char *what, const struct rec_count
 	if (c->prov == PROV_NONE)
 		page__para(p, what, WIDE_LABEL, "not known");
 	else
-		page__para(p, what, WIDE_LABEL, "%u tokens (%s)", c->n, provenance_names[c->prov]);
+		page__para(p, what, WIDE_LABEL, "%u token%s (%s)", c->n, plural_s(c->n), provenance_names[c->prov]);
 }
 
 static void write_tokens(struct page *p, const struct rec_request *r)
@@ -70,7 +72,7 @@ static void write_tokens(struct page *p, const struct rec_request *r)
 	if (r->reasoning.prov != PROV_NONE)
 		write_count(p, "reasoning", &r->reasoning);
 	if (r->max_tokens >= 0)
-		page__para(p, "asked for", WIDE_LABEL, "at most %d tokens%s", r->max_tokens,
+		page__para(p, "asked for", WIDE_LABEL, "at most %d token%s%s", r->max_tokens, plural_s((uint64_t)r->max_tokens),
 			   r->n > 1 ? " per answer" : "");
 	if (r->n > 1)
 		page__para(p, "answers", WIDE_LABEL, "%u in parallel: no TPOT, no gaps between chunks",
@@ -92,7 +94,7 @@ static void write_preemptions(struct page *p, const struct rec_request *r,
 			snprintf(parked, sizeof(parked), "parked for %s",
 				 units_ns(ms, e->resumed_ns - e->at_ns));
 		if (known)
-			snprintf(lost, sizeof(lost), ", %u token%s lost", e->lost_tokens, e->lost_tokens == 1 ? "" : "s");
+			snprintf(lost, sizeof(lost), ", %u token%s lost", e->lost_tokens, plural_s(e->lost_tokens));
 		page__para(p, i ? "" : "preempted", WIDE_LABEL, "%.3f ms after it %s, %s%s (%s)",
 			   (double)(int64_t)(e->at_ns - origin) / 1e6, r->joined_late ? "was first seen" : "began", parked, lost,
 			   provenance_names[e->prov]);
@@ -100,7 +102,7 @@ static void write_preemptions(struct page *p, const struct rec_request *r,
 	if (!known && q->n_preemptions)
 		page__para(p, "", WIDE_LABEL, "how much it lost is not known: the begin of its prompt was not seen");
 	else if (q->n_again)
-		page__para(p, "", WIDE_LABEL, "%u tokens were computed again", q->n_again);
+		page__para(p, "", WIDE_LABEL, "%u token%s computed again", q->n_again, plural(q->n_again, " was", "s were"));
 }
 
 static void write_joins(struct page *p, const struct model_view *v, const struct rec_request *r)
@@ -112,7 +114,7 @@ static void write_joins(struct page *p, const struct model_view *v, const struct
 
 		if (q->rivals)
 			snprintf(rivals, sizeof(rivals), ", %u other pairing%s fitted too",
-				 q->rivals, q->rivals == 1 ? "" : "s");
+				 q->rivals, plural_s(q->rivals));
 		if (text_has_slots(v))
 			snprintf(slot, sizeof(slot), " on slot %u", q->slot);
 		if (unseen)
@@ -122,9 +124,10 @@ static void write_joins(struct page *p, const struct model_view *v, const struct
 			snprintf(which, sizeof(which), " (answer %zu)", i + 1);
 		page__para(p, i ? "" : "joined", WIDE_LABEL,
 			   "to sequence %u%s%s by %s, confidence "
-			   "%u %%%s; %u tokens in prefill%s, %u in decode, %zu steps",
+			   "%u %%%s; %u token%s in prefill%s, %u in decode, %zu step%s",
 			   q->id, which, slot, join_method_names[q->join], q->confidence_pct, rivals,
-			   q->n_prefill, rest, q->n_decode, q->n_visits);
+			   q->n_prefill, plural_s(q->n_prefill), rest, q->n_decode, q->n_visits,
+			   plural_s(q->n_visits));
 		write_preemptions(p, r, q);
 	}
 	if (!r->n_seqs)
@@ -239,7 +242,7 @@ static void write_gaps(struct page *p, const char *name, uint64_t *gaps, size_t 
 	char a[CELL_LEN], b[CELL_LEN], c[CELL_LEN];
 
 	if (n)
-		page__para(p, name, WIDE_LABEL, "%zu gaps: p50 %s ms, p99 %s ms, max %s ms", n,
+		page__para(p, name, WIDE_LABEL, "%zu gap%s: p50 %s ms, p99 %s ms, max %s ms", n, plural_s(n),
 			   cell_ms(a, (int64_t)pct_u64(gaps, n, 500)),
 			   cell_ms(b, (int64_t)pct_u64(gaps, n, 990)),
 			   cell_ms(c, (int64_t)pct_u64(gaps, n, 1000)));
@@ -254,8 +257,8 @@ static void write_delivery(struct page *p, const struct trace *t, uint64_t *ns)
 	size_t n = request_delivery(t->v, t->r, ns, &exact);
 
 	if (n)
-		page__para(p, "delivery", WIDE_LABEL, "%zu outputs: p50 %s ms, p99 %s ms, max %s ms%s",
-			   n, cell_ms(a, (int64_t)pct_u64(ns, n, 500)),
+		page__para(p, "delivery", WIDE_LABEL, "%zu output%s: p50 %s ms, p99 %s ms, max %s ms%s",
+			   n, plural_s(n), cell_ms(a, (int64_t)pct_u64(ns, n, 500)),
 			   cell_ms(b, (int64_t)pct_u64(ns, n, 990)),
 			   cell_ms(c, (int64_t)pct_u64(ns, n, 1000)),
 			   exact ? "" : " (chunks hold several: at least this)");

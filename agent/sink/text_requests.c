@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tables of single requests in the text report: the slowest, and those that failed. */
+#include "base/plural.h"
+#include "base/plural.h"
 #include "base/units.h"
 #include "base/util.h"
 #include "model/leads.h"
@@ -51,7 +53,7 @@ static void hint_preempted(const struct trace *t, char *buf, size_t size)
 	char parked[UNITS_LEN], again[UNITS_LEN], which[48] = "", n_again[48] = "computing again what it had";
 
 	if (known)
-		snprintf(n_again, sizeof(n_again), "%u token%s computed again", q->n_again, q->n_again == 1 ? "" : "s");
+		snprintf(n_again, sizeof(n_again), "%u token%s computed again", q->n_again, plural_s(q->n_again));
 
 	if (several && size > 2 * HINT_LEN)
 		snprintf(which, sizeof(which), "answer %u of %zu ", answer_number(t->r, (uint32_t)(q - t->v->seqs)), t->r->n_seqs);
@@ -92,7 +94,7 @@ const char *text_hint(const struct trace *t, char *buf, size_t size)
 	else if (excess > t->sum_ns[part] && 10 * excess > total)
 		who__stretched(t, excess, buf, size);
 	else if (10 * t->sum_ns[part] < total)
-		snprintf(buf, size, "%zu decode steps of %s", t->n_decode_steps,
+		snprintf(buf, size, "%zu decode step%s of %s", t->n_decode_steps, plural_s(t->n_decode_steps),
 			 units_ns(ms, t->sum_ns[PART_DECODE] /
 					      (t->n_decode_steps ? t->n_decode_steps : 1)));
 	else
@@ -278,7 +280,7 @@ static void write_title(struct page *p, const struct listed *l, bool all)
 		if (orders[i].n)
 			at += snprintf(text + at, sizeof(text) - (size_t)at, "%s%zu by %s", at ? ", then " : "", orders[i].n,
 				       orders[i].by);
-	page__heading(p, "slowest request%s: %s (ms)", l->n == 1 ? "" : "s", text);
+	page__heading(p, "slowest request%s: %s (ms)", plural_s(l->n), text);
 }
 
 static int write_listed(struct page *p, const struct model_view *v, const struct listed *l, size_t n)
@@ -294,7 +296,7 @@ static int write_listed(struct page *p, const struct model_view *v, const struct
 		return err;
 	if (l->n < n)
 		page__para(p, "", 0, "%zu more request%s not in this table: report --all lists all %zu, -n N the slowest N.",
-			   n - l->n, n - l->n == 1 ? " is" : "s are", n);
+			   n - l->n, plural(n - l->n, " is", "s are"), n);
 	write_left_out(p, &t);
 	return 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who else filled a part of a request's time. Names come from the members of the steps in it. */
 #include "sink/who.h"
+#include "base/plural.h"
 #include "base/units.h"
 #include "sink/notes.h"
 
@@ -123,8 +124,8 @@ static void prefill_text(const struct trace *t, char *buf, size_t size)
 	size_t n = t->n_prefill_steps;
 
 	crowd__prefill_text(&t->beside, t->v, names, sizeof(names));
-	snprintf(buf, size, "prefill%s in %zu step%s%s%s", of_tokens(t, "tokens", tokens), n,
-		 n == 1 ? "" : "s",
+	snprintf(buf, size, "prefill%s in %zu step%s%s%s", of_tokens(t, plural(t->q->n_prefill, "token", "tokens"), tokens), n,
+		 plural_s(n),
 		 !*names		? ""
 		 : !is_crowded(t) ? ", with prefill of "
 		 : n == 1		? " that was mostly prefill of "

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The waterfall of one request as text: the answer, the rows on a time axis, parts that add up to e2e. */
 #include "sink/why.h"
+#include "base/plural.h"
 #include "base/units.h"
 #include "sink/blame_words.h"
 #include "sink/wall.h"
@@ -131,8 +132,8 @@ static void write_gaps(struct page *p, const struct trace *t, const struct odd_g
 	for (size_t i = 0; i < o->n; i++)
 		write_gap(p, t, &o->v[i]);
 	page__para(p, "", 0, "%s%zu of %zu gap%s %s longer than usual, by %s in all.",
-		   o->n_odd > o->n ? "These are the worst. " : "", o->n_odd, o->n_gaps, o->n_gaps == 1 ? "" : "s",
-		   o->n_odd == 1 ? "is" : "are", units_ns(ms, o->excess_ns));
+		   o->n_odd > o->n ? "These are the worst. " : "", o->n_odd, o->n_gaps, plural_s(o->n_gaps),
+		   plural(o->n_odd, "is", "are"), units_ns(ms, o->excess_ns));
 }
 
 /* ---- the rest ---- */

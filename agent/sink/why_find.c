@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What there is to say of one request: the answer, and the sentences below its waterfall. Pure. */
 #include "base/pct.h"
+#include "base/plural.h"
+#include "base/plural.h"
 #include "base/units.h"
 #include "base/util.h"
 #include "model/leads.h"
@@ -61,18 +63,18 @@ static void name_decode(struct parts *p, const struct trace *t)
 
 	if (!name_part(p, t->sum_ns[PART_DECODE]))
 		return;
-	append(&p->s, "in %zu decode step%s", t->n_decode_steps, t->n_decode_steps == 1 ? "" : "s");
+	append(&p->s, "in %zu decode step%s", t->n_decode_steps, plural_s(t->n_decode_steps));
 	if (!t->n_shared)
 		return;
 	append(&p->s, " (%s of it in %zu step%s shared with prefill of %s)", units_ns(ms, t->shared_ns),
-	       t->n_shared, t->n_shared == 1 ? "" : "s",
+	       t->n_shared, plural_s(t->n_shared),
 	       crowd__prefill_text(&t->shared, t->v, names, sizeof(names)));
 }
 
 static const char *tokens_again(const struct rec_sequence *q, char *buf, size_t size)
 {
 	if (sequence_knows_lost(q))
-		snprintf(buf, size, "%u token%s", q->n_again, q->n_again == 1 ? "" : "s");
+		snprintf(buf, size, "%u token%s", q->n_again, plural_s(q->n_again));
 	else
 		snprintf(buf, size, "what it had");
 	return buf;
@@ -91,7 +93,7 @@ static void name_parts(struct parts *p, const struct trace *t)
 			continue;
 		if (part == PART_RECOMPUTE)
 			append(&p->s, "computing %s again in %zu step%s", tokens_again(t->q, text, sizeof(text)),
-			       t->n_recompute_steps, t->n_recompute_steps == 1 ? "" : "s");
+			       t->n_recompute_steps, plural_s(t->n_recompute_steps));
 		else
 			append(&p->s, "%s", who__text(t, (enum part)part, text, sizeof(text)));
 	}
@@ -162,7 +164,7 @@ static int find_delivery(struct why *w)
 		d->max_ns = pct_u64(ns, d->n, 1000);
 		err = why_note(w, "delivery, from the engine's output to the write of its chunk: p50 %s%s ms, max %s ms over "
 			       "%zu output%s", d->exact ? "" : "at least ", cell_ms(p50, (int64_t)d->p50_ns),
-			       cell_ms(most, (int64_t)d->max_ns), d->n, d->n == 1 ? "" : "s");
+			       cell_ms(most, (int64_t)d->max_ns), d->n, plural_s(d->n));
 	}
 	free(ns);
 	return err;
@@ -236,7 +238,7 @@ static int find_losses(struct why *w)
 	if (!w->n_lost)
 		return 0;
 	return why_note(w, "%" PRIu64 " event%s lost while it ran: some of this may be wrong", w->n_lost,
-			w->n_lost == 1 ? " was" : "s were");
+			plural(w->n_lost, " was", "s were"));
 }
 
 /* ---- all of it ---- */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Beside the waterfall: gaps that were longer than usual, what the TTFT was made of, what was held. */
+#include "base/plural.h"
 #include "base/units.h"
 #include "model/evidence.h"
 #include "model/leads.h"
@@ -323,9 +324,9 @@ static int note_held(struct why *w, const struct tl_send_held *h)
 
 	if (h->fd >= 0)
 		snprintf(fd, sizeof(fd), "fd %d, ", h->fd);
-	return why_note(w, "%s held by the kernel: %u write%s, %u bytes (%sport %u to %u): %s",
-			units_ns(ms, h->hdr.ts_ns - h->since_ns), h->n_writes, h->n_writes == 1 ? "" : "s",
-			h->bytes, fd, h->local_port, h->peer_port,
+	return why_note(w, "%s held by the kernel: %u write%s, %u byte%s (%sport %u to %u): %s",
+			units_ns(ms, h->hdr.ts_ns - h->since_ns), h->n_writes, plural_s(h->n_writes),
+			h->bytes, plural_s(h->bytes), fd, h->local_port, h->peer_port,
 			h->why < TL_HELD_OTHER && why[h->why] ? why[h->why] : "the reason was not seen");
 }
 
@@ -379,7 +380,7 @@ static int find_held(struct why *w, const struct evidence *e)
 		s->held_ns = covered_ns(all, s->n_held);
 	if (!err && s->n_held > MAX_HELD)
 		err = why_note(w, "%zu more such hold%s; in %s at least one of the %zu lasted", s->n_held - MAX_HELD,
-			       s->n_held - MAX_HELD == 1 ? "" : "s", units_ns(ms, s->held_ns), s->n_held);
+			       plural_s(s->n_held - MAX_HELD), units_ns(ms, s->held_ns), s->n_held);
 	free(all);
 	return err;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rows of a waterfall: segments of a trace, like ones folded, odd ones on their own. */
+#include "base/plural.h"
 #include "base/units.h"
 #include "model/leads.h"
 #include "model/pauses.h"
@@ -87,7 +88,7 @@ static const char *durations(const struct group *g, char *buf, size_t size)
 			     cell_ms(b, (int64_t)g->max_ns));
 	if (20 * between >= row_ns)
 		snprintf(buf + n, size - (size_t)n, " + %s ms %s", cell_ms(a, (int64_t)between),
-			 g->n == 1 ? "before it" : "between");
+			 plural(g->n, "before it", "between"));
 	return buf;
 }
 
@@ -147,7 +148,7 @@ static void close_group(struct build *b)
 		decode_row(b, g, ms, who);
 	else if (g->part == PART_OTHER_STEPS)
 		row(b, g->t0_ns, g->t1_ns, STYLE_BAD, "%zu step%s of others, %s: %s", g->n,
-		    g->n == 1 ? "" : "s", ms, who);
+		    plural_s(g->n), ms, who);
 	else if (g->n == 1)
 		row(b, g->t0_ns, g->t1_ns, style, "prefill%s%s, %s%s%s", tokens, again, ms, *who ? ", with " : ", alone", who);
 	else
@@ -322,17 +323,17 @@ static void wait_row(struct build *b, const struct segment *s)
 		if (s->part != PART_WAIT_QUEUE && t->r->n_seqs > 1)
 			snprintf(which, sizeof(which), " (answer %u of %zu)", answer_number(t->r, s->seq), t->r->n_seqs);
 		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "%s%s%s%s; %u step%s ran: %s", part_names[s->part], which,
-		    s->part == PART_PARKED && is_inferred(t, s) ? " (inferred: it was in none of the steps)" : "", full, s->n_steps, s->n_steps == 1 ? "" : "s", *who ? who : "members not seen");
+		    s->part == PART_PARKED && is_inferred(t, s) ? " (inferred: it was in none of the steps)" : "", full, s->n_steps, plural_s(s->n_steps), *who ? who : "members not seen");
 		return;
 	}
 	if (s->part == PART_WAIT_SLOT)
 		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT,
-		    "waiting for a slot; slot %u had%s; %u steps ran: %s", t->q->slot,
-		    holders(t, s, had, sizeof(had)), s->n_steps, who);
+		    "waiting for a slot; slot %u had%s; %u step%s ran: %s", t->q->slot,
+		    holders(t, s, had, sizeof(had)), s->n_steps, plural_s(s->n_steps), who);
 	else if (s->n_steps)
 		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT,
 		    "waiting for the next step; %u step%s ran: %s", s->n_steps,
-		    s->n_steps == 1 ? "" : "s", who);
+		    plural_s(s->n_steps), who);
 	else if (pause_during(t->v, t->v->seqs[s->seq].engine, s->t0_ns, s->t1_ns, &pause))
 		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT,
 		    "waiting for the next step; none ran: the server was paused, %s by port %u",
@@ -365,14 +366,14 @@ static void stream_rows(struct build *b, const struct segment *s)
 		uint64_t t1 = chunk_ns(r, at_longest), t0 = t1 - longest;
 
 		if (t0 > from)
-			row(b, from, t0, STYLE_DECODE, "streaming %zu chunk%s", at_longest, at_longest == 1 ? "" : "s");
+			row(b, from, t0, STYLE_DECODE, "streaming %zu chunk%s", at_longest, plural_s(at_longest));
 		row(b, t0, t1, STYLE_BAD, "longest gap between chunks; cause not seen");
 		if (s->t1_ns > t1)
 			row(b, t1, s->t1_ns, STYLE_DECODE, "streaming %zu chunk%s", n - at_longest,
-			    n - at_longest == 1 ? "" : "s");
+			    plural_s(n - at_longest));
 		return;
 	}
-	row(b, from, s->t1_ns, STYLE_DECODE, "streaming %zu chunk%s with tokens", n, n == 1 ? "" : "s");
+	row(b, from, s->t1_ns, STYLE_DECODE, "streaming %zu chunk%s with tokens", n, plural_s(n));
 }
 
 static void unexplained_row(struct build *b, const struct segment *s)
@@ -385,7 +386,7 @@ static void unexplained_row(struct build *b, const struct segment *s)
 		row(b, s->t0_ns, s->t1_ns, STYLE_BAD, "unexplained: events were lost here");
 	else if (s->n_steps)
 		row(b, s->t0_ns, s->t1_ns, STYLE_BAD, "unexplained: %u step%s ran, and whether with it is not known", s->n_steps,
-		    s->n_steps == 1 ? "" : "s");
+		    plural_s(s->n_steps));
 	else
 		row(b, s->t0_ns, s->t1_ns, STYLE_BAD, "unexplained: the engine ran no step");
 }
@@ -399,7 +400,8 @@ static void plain_row(struct build *b, const struct segment *s)
 	case PART_READ:
 		if (r->body_bytes)
 			row(b, s->t0_ns, s->t1_ns, STYLE_OTHER,
-			    "arrival to read by the server, %" PRIu64 " bytes of body", r->body_bytes);
+			    "arrival to read by the server, %" PRIu64 " byte%s of body", r->body_bytes,
+			    plural_s(r->body_bytes));
 		else
 			row(b, s->t0_ns, s->t1_ns, STYLE_OTHER, "%s", part_names[PART_READ]);
 		return;

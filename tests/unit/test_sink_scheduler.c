@@ -353,7 +353,7 @@ static void test_report__says_what_is_inferred(void **state)
 	f->members[0].guess = 1;
 	f->seqs[0].preemptions[0].prov = PROV_INFERRED;
 	text = report(f, 1000);
-	assert_has(text, "1 of 28 members of steps are inferred and not certain: \"p?\" in --json");
+	assert_has(text, "1 of 28 members of steps is inferred and not certain: \"p?\" in --json");
 	assert_has(text, "1 preemption is inferred from steps: who computes again, or is in none of them");
 	assert_has(text, "; 1 preemption\n");
 	free(text);
