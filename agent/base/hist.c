@@ -128,6 +128,27 @@ int hist__add(struct hist *h, uint64_t v, uint64_t times)
 	return 0;
 }
 
+int hist__merge(struct hist *h, const struct hist *other)
+{
+	if (other->n == 0)
+		return 0;
+	if (other->counts) {
+		if (cover(h, other->first, other->first + (int)other->n_counts - 1))
+			return -ENOMEM;
+		for (size_t i = 0; i < other->n_counts; i++)
+			h->counts[other->first - h->first + (int)i] += other->counts[i];
+	}
+	if (h->n == 0 || other->min < h->min)
+		h->min = other->min;
+	if (h->n == 0 || other->max > h->max)
+		h->max = other->max;
+	h->n += other->n;
+	h->n_zero += other->n_zero;
+	h->n_refused += other->n_refused;
+	h->sum += other->sum;
+	return 0;
+}
+
 uint64_t hist__quantile(const struct hist *h, unsigned int permille)
 {
 	unsigned __int128 up = (unsigned __int128)h->n * permille + 999;

@@ -26,6 +26,7 @@ struct hist {
 /* All zeros is an empty histogram. */
 void hist__free(struct hist *h);
 int hist__add(struct hist *h, uint64_t v, uint64_t times);	/* -ENOMEM: counted as refused */
+int hist__merge(struct hist *h, const struct hist *other);	/* -ENOMEM: nothing was added */
 /* Nearest rank, as pct_u64 counts it; n > 0. The result is exact for 0, min and max. */
 uint64_t hist__quantile(const struct hist *h, unsigned int permille);
 /* Upper end of a bucket (the largest value in it). */

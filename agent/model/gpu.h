@@ -36,6 +36,11 @@ struct gpu_kernel {		/* all of one name in one phase */
 	char name[64];		/* short, as people know it */
 	uint8_t phase;		/* enum gpu_phase */
 	uint64_t n, total_ns, p50_ns;
+	size_t first_on, n_on;	/* kernels_on: the same of each device that it ran on, 1 or more */
+};
+struct gpu_kernel_on {
+	uint32_t tgid, device;	/* as in gpu_device; tgid 0: of several, more than are told apart */
+	uint64_t n, total_ns, p50_ns;
 };
 struct gpu_device {		/* as one process sees it, while its records were taken */
 	uint32_t tgid, device;
@@ -70,6 +75,8 @@ struct gpu_facts {		/* all zeros: no launch and no record in this recording */
 	size_t n_steps, n_shares;
 	struct gpu_kernel *kernels;	/* by phase, the longest first */
 	size_t n_kernels;
+	struct gpu_kernel_on *kernels_on;
+	size_t n_kernels_on;
 	struct gpu_device *devices;
 	size_t n_devices;
 	struct gpu_launcher *launchers;	/* by tgid, tid */

@@ -163,6 +163,7 @@ bool gpu_is_known(const struct gpu_process *p, const struct gpu_burst *b);
 
 /* gpu_totals.c: kernels, devices, requests. */
 int gpu_sum_rest(struct model *m, const struct step_index *ix);
+int gpu_sum_kernels(struct model *m, const struct step_index *ix);
 
 /* gpu_steps.c: the whole of it, for model__finish. */
 int gpu_finish(struct model *m);

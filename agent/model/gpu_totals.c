@@ -1,189 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums over a recording: kernels by name and phase, devices, and each request's share of their time. */
-#include "base/hist.h"
+/* Sums over a recording: devices, and each request's share of their time. */
 #include "model/state.h"
 
 #include <errno.h>
-#include <stdio.h>
 
-enum { MAX_KERNELS = 4096, MAX_DEVICES = 16 /* of one process */ };
+enum { MAX_DEVICES = 16 };	/* of one process */
 
 void gpu_facts_free(struct gpu_facts *f)
 {
 	free(f->steps);
 	free(f->shares);
 	free(f->kernels);
+	free(f->kernels_on);
 	free(f->devices);
 	free(f->launchers);
 	free(f->windows);
 	*f = (struct gpu_facts){ .steps = NULL };
-}
-
-/* ---- kernels ---- */
-
-struct kernel {
-	char name[64];
-	bool collective, sampling;
-	struct hist hist[N_GPU_PHASES];
-};
-enum { N_COPIES = 16 };
-struct kernels {
-	VEC(struct kernel) l;
-	struct map *by_name;	/* a hash of the name, or the next number that is free -> index */
-	uint32_t graph, copy[N_COPIES], memset;	/* index + 1 of those without a name of their own, 0: not looked up */
-};
-
-/* FNV-1a */
-static uint64_t hash_of(const char *name)
-{
-	uint64_t h = 0xcbf29ce484222325;
-
-	for (; *name; name++)
-		h = (h ^ (uint8_t)*name) * 0x100000001b3;
-	return h;
-}
-
-static int kernel_at(struct kernels *ks, const char *name, uint32_t *ret)
-{
-	uint64_t key = hash_of(name);
-	struct kernel *k;
-	uint32_t *at;
-
-	for (; (at = map__get(ks->by_name, key)); key++)
-		if (!strcmp(ks->l.v[*at].name, name)) {
-			*ret = *at;
-			return 0;
-		}
-	*ret = UINT32_MAX;
-	if (ks->l.n == MAX_KERNELS)
-		return 0;
-	at = map__put(ks->by_name, key, NULL);
-	if (at)
-		*at = ks->l.n;
-	k = at ? vec_push(&ks->l, MAX_KERNELS) : NULL;
-	if (!k)
-		return -ENOMEM;
-	snprintf(k->name, sizeof(k->name), "%s", name);
-	k->collective = gpu_is_collective(k->name);
-	k->sampling = gpu_is_sampling(k->name);
-	*ret = ks->l.n - 1;
-	return 0;
-}
-
-static const char *name_of_copy(const struct gpu_span *s)
-{
-	static const char *const names[] = { [1] = "memcpy HtoD", [2] = "memcpy DtoH", [8] = "memcpy DtoD",
-					     [9] = "memcpy HtoH", [10] = "memcpy PtoP" };
-
-	return s->copy < sizeof(names) / sizeof(*names) && names[s->copy] ? names[s->copy] : "memcpy";
-}
-
-/* *cached: index + 1 once it was looked up; 0: not yet, and again each time where there is no room. */
-static int kernel_cached(struct kernels *ks, const char *name, uint32_t *cached, uint32_t *ret)
-{
-	int err = 0;
-
-	*ret = *cached - 1;
-	if (!*cached)
-		err = kernel_at(ks, name, ret);
-	if (!err)
-		*cached = *ret + 1;
-	return err;
-}
-
-static int kernel_of(struct kernels *ks, struct gpu_process *p, const struct gpu_span *s, uint32_t *ret)
-{
-	struct gpu_name *n = s->name ? &p->names.v[s->name - 1] : NULL;
-	char name[64];
-
-	if (s->what == TL_SPAN_GRAPH)
-		return kernel_cached(ks, "CUDA graph", &ks->graph, ret);
-	if (s->what == TL_SPAN_MEMSET)
-		return kernel_cached(ks, "memset", &ks->memset, ret);
-	if (s->what != TL_SPAN_KERNEL)
-		return kernel_cached(ks, name_of_copy(s), &ks->copy[s->copy < N_COPIES ? s->copy : 0], ret);
-	if (!n)
-		return kernel_at(ks, "(name not known)", ret);
-	if (!n->kernel)
-		gpu_short_name(n->name, name, sizeof(name));
-	return kernel_cached(ks, name, &n->kernel, ret);
-}
-
-static enum gpu_phase phase_of(const struct kernel *k, const struct gpu_span *s, const struct gpu_process *p,
-			       const struct step_index *ix)
-{
-	uint32_t step = s->at ? p->bursts.v[s->at - 1].step : 0;
-
-	if (s->what == TL_SPAN_MEMCPY || s->what == TL_SPAN_MEMSET)
-		return GPU_COPY;
-	if (k->collective)
-		return GPU_COLLECTIVE;
-	if (k->sampling)
-		return GPU_SAMPLING;
-	if (!step || !ix->v->steps[step - 1].n_members)
-		return GPU_OUTSIDE;
-	return ix->facts[step - 1].prefill ? GPU_PREFILL : GPU_DECODE;
-}
-
-static int by_phase(const void *pa, const void *pb)
-{
-	const struct gpu_kernel *a = pa, *b = pb;
-
-	if (a->phase != b->phase)
-		return a->phase < b->phase ? -1 : 1;
-	if (a->total_ns != b->total_ns)
-		return a->total_ns > b->total_ns ? -1 : 1;
-	return strcmp(a->name, b->name);
-}
-
-static int list_kernels(struct gpu_facts *f, const struct kernels *ks)
-{
-	f->kernels = calloc(ks->l.n * N_GPU_PHASES + 1, sizeof(*f->kernels));
-	if (!f->kernels)
-		return -ENOMEM;
-	for (size_t i = 0; i < ks->l.n; i++)
-		for (int ph = 0; ph < N_GPU_PHASES; ph++) {
-			const struct hist *h = &ks->l.v[i].hist[ph];
-			struct gpu_kernel *k = &f->kernels[f->n_kernels];
-
-			if (!h->n)
-				continue;
-			*k = (struct gpu_kernel){ .phase = ph, .n = h->n, .total_ns = h->sum,
-						  .p50_ns = hist__quantile(h, 500) };
-			memcpy(k->name, ks->l.v[i].name, sizeof(k->name));
-			f->n_kernels++;
-		}
-	qsort(f->kernels, f->n_kernels, sizeof(*f->kernels), by_phase);
-	return 0;
-}
-
-static int sum_kernels(struct model *m, const struct step_index *ix)
-{
-	struct kernels ks = { .by_name = map__new(sizeof(uint32_t), MAX_KERNELS) };
-	int err = ks.by_name ? 0 : -ENOMEM;
-
-	for (size_t i = 0; i < m->gpu_log.processes.n; i++) {
-		struct gpu_process *p = &m->gpu_log.processes.v[i];
-
-		for (size_t k = 0; k < p->spans.n && !err; k++) {
-			const struct gpu_span *s = &p->spans.v[k];
-			uint32_t at;
-
-			err = kernel_of(&ks, p, s, &at);
-			if (err || at == UINT32_MAX)
-				continue;
-			err = hist__add(&ks.l.v[at].hist[phase_of(&ks.l.v[at], s, p, ix)],
-					s->t1_ns - s->t0_ns, 1);
-		}
-	}
-	if (!err)
-		err = list_kernels(&m->gpu, &ks);
-	for (size_t i = 0; i < ks.l.n; i++)
-		for (int ph = 0; ph < N_GPU_PHASES; ph++)
-			hist__free(&ks.l.v[i].hist[ph]);
-	vec_free(&ks.l);
-	map__free(ks.by_name);
-	return err;
 }
 
 /* ---- collectives ---- */
@@ -455,7 +287,7 @@ static int share_all(struct model *m)
 
 int gpu_sum_rest(struct model *m, const struct step_index *ix)
 {
-	int err = sum_kernels(m, ix);
+	int err = gpu_sum_kernels(m, ix);
 
 	if (!err)
 		err = sum_devices(m);

@@ -105,15 +105,39 @@ void json_gpu_provenance(struct jsonw *w, const struct model_view *v, uint32_t r
 
 /* ---- kernels and devices ---- */
 
-static void write_kernel(struct jsonw *w, const struct gpu_kernel *k)
+static void write_sums(struct jsonw *w, uint64_t n, uint64_t total_ns, uint64_t p50_ns)
 {
+	json_known_count(w, "n", n);
+	json_ms(w, "total_ms", (int64_t)total_ns);
+	jsonw__key(w, "p50_us");
+	jsonw__fixed(w, (int64_t)p50_ns, 3);
+}
+
+/* Those of one device (`on`), else those of several together. */
+static void write_where(struct jsonw *w, const struct gpu_kernel_on *on)
+{
+	json_maybe_count(w, "device", on ? on->device : 0, on && on->tgid);
+	json_maybe_count(w, "pid", on ? on->tgid : 0, on && on->tgid);
+}
+
+static void write_kernel(struct jsonw *w, const struct gpu_facts *g, const struct gpu_kernel *k)
+{
+	const struct gpu_kernel_on *on = &g->kernels_on[k->first_on];
+
 	jsonw__object(w);
 	json_str(w, "name", k->name);
 	json_str(w, "phase", gpu_phase_name(k->phase));
-	json_known_count(w, "n", k->n);
-	json_ms(w, "total_ms", (int64_t)k->total_ns);
-	jsonw__key(w, "p50_us");
-	jsonw__fixed(w, (int64_t)k->p50_ns, 3);
+	write_where(w, k->n_on == 1 ? on : NULL);
+	write_sums(w, k->n, k->total_ns, k->p50_ns);
+	jsonw__key(w, "by_device");
+	jsonw__array(w);
+	for (size_t i = 0; i < k->n_on; i++) {
+		jsonw__object(w);
+		write_where(w, &on[i]);
+		write_sums(w, on[i].n, on[i].total_ns, on[i].p50_ns);
+		jsonw__end_object(w);
+	}
+	jsonw__end_array(w);
 	jsonw__end_object(w);
 }
 
@@ -159,7 +183,7 @@ void json_gpu(struct jsonw *w, const struct model_view *v)
 	jsonw__key(w, "kernels");
 	jsonw__array(w);
 	for (size_t i = 0; v->gpu && i < v->gpu->n_kernels; i++)
-		write_kernel(w, &v->gpu->kernels[i]);
+		write_kernel(w, v->gpu, &v->gpu->kernels[i]);
 	jsonw__end_array(w);
 	jsonw__key(w, "devices");
 	jsonw__array(w);

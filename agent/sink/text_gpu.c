@@ -14,7 +14,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { TOP_KERNELS = 8, MAX_HOST = 3 };
+enum { TOP_KERNELS = 8, MAX_HOST = 3, MAX_DIFFERENT = 4 };
 
 /* ---- how it was seen ---- */
 
@@ -154,6 +154,29 @@ static void write_bubbles(void *ctx, uint32_t engine, const struct gpu_bubbles *
 
 /* ---- kernels ---- */
 
+/* Below its row, where devices differ by 10 % or more in what it takes: "1202 (pid 11): 120.3". */
+static void write_differences(struct page *p, const struct gpu_facts *g, const struct gpu_kernel *k)
+{
+	const struct gpu_kernel_on *on = &g->kernels_on[k->first_on];
+	uint64_t least = UINT64_MAX, most = 0;
+	char text[200];
+	size_t at = 0;
+
+	for (size_t i = 0; i < k->n_on; i++) {
+		least = on[i].p50_ns < least ? on[i].p50_ns : least;
+		most = on[i].p50_ns > most ? on[i].p50_ns : most;
+	}
+	if (k->n_on < 2 || 10 * (most - least) < least)
+		return;
+	for (size_t i = 0; i < k->n_on && i < MAX_DIFFERENT && on[i].tgid && at < sizeof(text); i++)
+		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%.1f on %u of pid %u", i ? ", " : "", (double)on[i].p50_ns / 1e3,
+				       on[i].device, on[i].tgid);
+	if (k->n_on > MAX_DIFFERENT && at < sizeof(text))
+		snprintf(text + at, sizeof(text) - at, " ...");
+	fprintf(p->out, "%30s", "");
+	page__text(p, "p50 us by device: ", 48, text);
+}
+
 static void write_kernels(struct page *p, const struct gpu_facts *g)
 {
 	bool told[256] = { false };
@@ -185,6 +208,7 @@ static void write_kernels(struct page *p, const struct gpu_facts *g)
 		fprintf(p->out, "%10.3f%7.1f%%%10" PRIu64 "%10.1f  %-10s %s\n", (double)best->total_ns / 1e6,
 			100.0 * (double)best->total_ns / (double)all, best->n, (double)best->p50_ns / 1e3,
 			gpu_phase_name(best->phase) ? gpu_phase_name(best->phase) : "-", best->name);
+		write_differences(p, g, best);
 	}
 	if (g->n_kernels > TOP_KERNELS)
 		fprintf(p->out, "%10s%8s%10s%10s  and %zu more: --json has all of them\n", "", "", "", "",

@@ -140,10 +140,19 @@ static void check(const struct model_view *v)
 		if (s->busy_ns != GPU_UNKNOWN && (s->gpu1_ns < s->gpu0_ns || s->busy_ns > s->gpu1_ns - s->gpu0_ns))
 			abort();
 	}
-	for (size_t i = 0; i < g->n_kernels; i++)
-		if (!g->kernels[i].n || g->kernels[i].phase >= N_GPU_PHASES ||
-		    strnlen(g->kernels[i].name, sizeof(g->kernels[i].name)) == sizeof(g->kernels[i].name))
+	for (size_t i = 0; i < g->n_kernels; i++) {
+		const struct gpu_kernel *k = &g->kernels[i];
+		uint64_t n = 0;
+
+		if (!k->n || k->phase >= N_GPU_PHASES || strnlen(k->name, sizeof(k->name)) == sizeof(k->name))
 			abort();
+		if (!k->n_on || k->first_on + k->n_on > g->n_kernels_on)
+			abort();
+		for (size_t j = 0; j < k->n_on; j++)
+			n += g->kernels_on[k->first_on + j].n;
+		if (n != k->n)
+			abort();
+	}
 	for (size_t i = 0; i < g->n_devices; i++)
 		if (g->devices[i].copy_ns > g->devices[i].busy_ns)
 			abort();

@@ -133,6 +133,37 @@ static void test_hist__quantiles_are_near(void **state)
 	hist__free(&h);
 }
 
+static void test_hist__merge_is_the_same_as_adding(void **state)
+{
+	struct hist all = { 0 }, a = { 0 }, b = { 0 };
+	uint64_t seed = 3;
+
+	(void)state;
+	for (int i = 0; i < 1000; i++) {
+		uint64_t v = (random_next(&seed) >> (i % 60)) | 1;
+
+		hist__add(&all, v, 2);
+		hist__add(i % 2 ? &a : &b, v, 2);
+	}
+	hist__add(&all, 0, 1);
+	hist__add(&b, 0, 1);
+	assert_int_equal(hist__merge(&a, &b), 0);
+	assert_int_equal(a.n, all.n);
+	assert_int_equal(a.n_zero, 1);
+	assert_int_equal(a.sum, all.sum);
+	assert_int_equal(a.min, 0);
+	assert_int_equal(a.max, all.max);
+	for (unsigned int p = 0; p <= 1000; p++)
+		assert_int_equal(hist__quantile(&a, p), hist__quantile(&all, p));
+	hist__free(&b);
+	assert_int_equal(hist__merge(&a, &b), 0);	/* an empty one changes nothing */
+	assert_int_equal(hist__merge(&b, &a), 0);
+	assert_int_equal(b.min, a.min);
+	hist__free(&all);
+	hist__free(&a);
+	hist__free(&b);
+}
+
 static void test_hist__oom(void **state)
 {
 	int n_failed = 0;
@@ -140,6 +171,7 @@ static void test_hist__oom(void **state)
 	(void)state;
 	OOM_LOOP({
 		struct hist a = { 0 };
+		struct hist b = { 0 };
 
 		for (uint64_t v = 1; v < 1u << 20; v *= 2) {
 			uint64_t n = a.n;
@@ -149,8 +181,13 @@ static void test_hist__oom(void **state)
 			assert_true(err == 0 || err == -ENOMEM);
 			n_failed += err != 0;
 		}
+		if (hist__merge(&b, &a))
+			assert_int_equal(b.n, 0);
+		else
+			assert_int_equal(b.n, a.n);
 		assert_int_equal(a.n + a.n_refused, 20);
 		hist__free(&a);
+		hist__free(&b);
 	});
 	assert_true(n_failed > 3);
 }
@@ -162,6 +199,7 @@ int main(void)
 		cmocka_unit_test(test_pct__agrees_with_sort),
 		cmocka_unit_test(test_hist__edges),
 		cmocka_unit_test(test_hist__quantiles_are_near),
+		cmocka_unit_test(test_hist__merge_is_the_same_as_adding),
 		cmocka_unit_test(test_hist__oom),
 	};
 
