@@ -22,11 +22,11 @@ struct blame_opts {
 static const struct argp_option options[] = {
 	{ "json", 'j', NULL, 0, "Print JSON (doc/report-json.md): blame, what_if, and gaps and ttft_parts of "
 	  "each request", 0 },
-	{ "all", 'a', NULL, 0, "Leave out no pair; JSON: also gaps that are as usual", 0 },
+	{ "all", 'a', NULL, 0, "Text: leave out no pair; JSON: also gaps that are as usual", 0 },
 	{ "request", 'r', "ID", 0, "What happened to one request, and whom it kept waiting: r17, 17, or the "
 	  "beginning of its response id, X-Request-Id or traceparent", 0 },
 	{ "mechanism", 'm', "NAME", 0, "One mechanism only: prefill, queue, event_loop ... (doc/mechanisms.md)", 0 },
-	{ "top", 'n', "N", 0, "Rows of pairs and of longest gaps. Default: 10", 0 },
+	{ "top", 'n', "N", 0, "Text: rows of pairs and of longest gaps. Default: 10", 0 },
 	{ 0 }
 };
 
@@ -64,7 +64,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'n':
 		if (str_parse_u64(arg, &o->top) || !o->top)
-			argp_error(state, "'%s' is no number of rows", arg);
+			argp_error(state, "'%s' is no number of rows: 1 or more", arg);
 		return 0;
 	case ARGP_KEY_ARG:
 		return replay_arg(&o->file, arg, state);

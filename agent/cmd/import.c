@@ -19,7 +19,8 @@ struct import_opts {
 
 static const struct argp_option options[] = {
 	{ "output", 'o', "FILE", 0, "The recording to write", 0 },
-	{ "force", 'F', NULL, 0, "Replace FILE even if it is no recording", 0 },
+	{ "force", 'f', NULL, 0, "Overwrite FILE even if it is no recording", 0 },
+	{ NULL, 'F', NULL, OPTION_HIDDEN, NULL, 0 },	/* what -f was once */
 	{ 0 },
 };
 
@@ -31,6 +32,7 @@ static error_t parse_opt(int key, char *arg, struct argp_state *state)
 	case 'o':
 		o->out = arg;
 		return 0;
+	case 'f':
 	case 'F':
 		o->force = true;
 		return 0;

@@ -3,6 +3,7 @@
 #include "cmd/cmd.h"
 #include "cmd/log.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,7 +32,7 @@ static void print_help(FILE *f)
 	for (const struct command *c = commands; c->name; c++)
 		fprintf(f, "  %-10s %s\n", c->name, c->summary);
 	fputs("\n"
-	      "  --help     this list; `tokenlag COMMAND --help` says more\n"
+	      "  -h, --help this list; `tokenlag COMMAND --help` says more\n"
 	      "  --version  the version\n"
 	      "  -q, -v     before or behind the command: say less, say more\n\n"
 	      "Example: capture 30 seconds of every engine on this host, then read the answer\n"
@@ -49,8 +50,11 @@ static const struct command *find_command(const char *name)
 
 static int run_command(const struct command *c, int argc, char **argv)
 {
-	char name[64];
+	char name[64], help[] = "--help";
 
+	/* -h is what many type; argp knows only -? */
+	if (argc == 2 && strcmp(argv[1], "-h") == 0)
+		argv[1] = help;
 	/* argp shows this in usage lines and error messages */
 	snprintf(name, sizeof(name), "tokenlag %s", c->name);
 	argv[0] = name;
@@ -60,6 +64,8 @@ static int run_command(const struct command *c, int argc, char **argv)
 int main(int argc, char **argv)
 {
 	const struct command *c;
+	char dash_h[] = "-h";
+	bool wants_help;
 	int i;
 
 	argp_err_exit_status = CMD_USAGE;
@@ -87,7 +93,9 @@ int main(int argc, char **argv)
 		print_help(stderr);
 		return CMD_USAGE;
 	}
-	if (strcmp(argv[i], "help") == 0) {
+	wants_help = strcmp(argv[i], "help") == 0;
+	i += wants_help;
+	if (i == argc) {
 		print_help(stdout);
 		return CMD_OK;
 	}
@@ -96,5 +104,5 @@ int main(int argc, char **argv)
 		log_error("unknown command '%s'; 'tokenlag --help' lists them", argv[i]);
 		return CMD_USAGE;
 	}
-	return run_command(c, argc - i, argv + i);
+	return wants_help ? run_command(c, 2, (char *[]){ argv[i], dash_h, NULL }) : run_command(c, argc - i, argv + i);
 }

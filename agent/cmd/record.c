@@ -371,7 +371,7 @@ static int record(struct recording *r)
 int cmd_record(int argc, char **argv)
 {
 	static const struct argp_child children[] = { { &log_argp, 0, "Messages:", -1 }, { 0 } };
-	static const struct argp argp = { options, parse, "",
+	static const struct argp argp = { options, parse, NULL,
 		"Capture running LLM servers to a recording. Nothing in them is changed or restarted (--gpu graph "
 		"and kernels bring a library into them); the recording holds ids, times and counts, never text.\v"
 		"Example: 30 seconds of the server with pid 4242, then the answer\n"
