@@ -3,7 +3,6 @@
 #include "sink/notes_priv.h"
 
 #include "base/plural.h"
-#include "base/plural.h"
 #include "base/units.h"
 #include "engine/recognise.h"
 #include "model/at_work.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Engines in the text report: what they are, how full their steps were, what their schedulers say. */
 #include "base/plural.h"
-#include "base/plural.h"
 #include "base/units.h"
 #include "base/util.h"
 #include "engine/recognise.h"

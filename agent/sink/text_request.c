@@ -2,7 +2,6 @@
 /* Everything that is known of one request: its points in the order of time, tokens, join, gaps. */
 #include "base/pct.h"
 #include "base/plural.h"
-#include "base/plural.h"
 #include "base/units.h"
 #include "base/util.h"
 #include "sink/notes.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tables of single requests in the text report: the slowest, and those that failed. */
 #include "base/plural.h"
-#include "base/plural.h"
 #include "base/units.h"
 #include "base/util.h"
 #include "model/leads.h"

@@ -2,7 +2,6 @@
 /* What there is to say of one request: the answer, and the sentences below its waterfall. Pure. */
 #include "base/pct.h"
 #include "base/plural.h"
-#include "base/plural.h"
 #include "base/units.h"
 #include "base/util.h"
 #include "model/leads.h"
