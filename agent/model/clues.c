@@ -324,6 +324,8 @@ int clues__new(const struct model_view *v, struct clues **ret)
 	if (!err)
 		err = works_make(c);
 	if (!err)
+		err = quotas_make(c);
+	if (!err)
 		err = gpu_make(c);
 	if (!err)
 		err = engine_lines_make(c);
@@ -360,6 +362,8 @@ void clues__free(struct clues *c)
 	lines_free(c->front_lines, c->n_threads);
 	gpu_free(c);
 	send_free(c);
+	quotas_free(c);
+	front_groups_free(c);
 	step_index__free(&c->ix);
 	map__free(c->processes);
 	free(c->engine_servers);

@@ -218,7 +218,7 @@ int front_lines_make(struct clues *c)
 			err = line_make(&raw, &c->front_lines[i]);
 		vec_free(&raw.l);
 	}
-	return err;
+	return err ? err : front_groups_make(c);
 }
 
 /* ---- answers ---- */
@@ -236,24 +236,7 @@ static enum carrier carrier_of(const struct clues *c, uint32_t tgid, const struc
 		if (w && w->t->role == TL_ROLE_FRONT)
 			return BY_READER;
 	}
-	for (size_t i = 0; i < c->n_fronts; i++) {
-		w = &c->threads[c->fronts[i]];
-		if (w->t->role == TL_ROLE_FRONT && w->t->hdr.tgid == tgid)
-			return BY_PROCESS;
-	}
-	return BY_SERVER;
-}
-
-static size_t count_tokenizers(const struct clues *c, uint32_t tgid)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < c->n_fronts; i++) {
-		const struct watched *w = &c->threads[c->fronts[i]];
-
-		n += w->tokenizes && w->t->hdr.tgid == tgid;
-	}
-	return n;
+	return front_group_of(c, front_key(OF_PROCESS, tgid))->n_fronts ? BY_PROCESS : BY_SERVER;
 }
 
 /* May a request have waited for what one of n threads tokenized? Until it was handed over, for another's text. */
@@ -268,46 +251,112 @@ static bool waits_for(const struct clues *c, const struct piece *p, uint32_t sel
 	return n == 1 || work_bytes(c, w) / FAR_LARGER > r->body_bytes;
 }
 
-static bool carries(const struct watched *w, enum carrier by, uint32_t tgid, uint32_t server,
-		    const struct rec_request *self)
+/* What is asked: who kept a request of a process waiting, or any if `r` is NULL. */
+struct front_query {
+	const struct clues *c;
+	const struct rec_request *r;
+	uint32_t self, tgid, server;
+	enum carrier by;
+	const struct front_group *process, *of_server;
+	uint64_t t0_ns, t1_ns;
+	struct piece in[MAX_QUERY];
+	size_t n;
+};
+
+static bool carries(const struct watched *w, const struct front_query *q)
 {
-	if (w->t->role != TL_ROLE_FRONT || by == BY_SERVER)
-		return w->t->hdr.tgid == tgid || w->server == server;
-	return w->t->hdr.tgid == tgid && (by == BY_PROCESS || w->t->hdr.tid == self->tid);
+	if (w->t->role == TL_ROLE_OTHER)
+		return w->t->hdr.tgid == q->tgid;
+	if (w->t->role != TL_ROLE_FRONT || q->by == BY_SERVER)
+		return w->t->hdr.tgid == q->tgid || w->server == q->server;
+	return w->t->hdr.tgid == q->tgid && (q->by == BY_PROCESS || w->t->hdr.tid == q->r->tid);
+}
+
+static void take(struct front_query *q, const struct watched *w, const struct piece *p)
+{
+	if (w->tokenizes && p->mechanism == MECH_TOKENIZER &&
+	    (!q->r || !waits_for(q->c, p, q->self, q->process->n_tokenizers)))
+		return;
+	/* Its own request is what it waits for anyway. */
+	if (p->rank < RANK_CODE || !q->r || piece_request(q->c, p) != q->self)
+		q->in[q->n++] = *p;
+}
+
+static void ask_each(struct front_query *q)
+{
+	const struct clues *c = q->c;
+
+	for (size_t i = 0; i < c->n_fronts && q->n < MAX_QUERY; i++) {
+		const struct watched *w = &c->threads[c->fronts[i]];
+		const struct line *l = &c->front_lines[c->fronts[i]];
+
+		if (!carries(w, q))
+			continue;
+		for (size_t k = pieces_after(l->p, l->n, q->t0_ns);
+		     k < l->n && l->p[k].t0_ns < q->t1_ns && q->n < MAX_QUERY; k++)
+			take(q, w, &l->p[k]);
+	}
+}
+
+static int by_thread(const void *pa, const void *pb)
+{
+	uint64_t a = *(const uint64_t *)pa, b = *(const uint64_t *)pb;
+
+	return a < b ? -1 : a > b;
+}
+
+/* Those alone that have a piece there, in the same order. false: they are too many, or all are few. */
+static bool ask_found(struct front_query *q)
+{
+	const struct clues *c = q->c;
+	struct front_hits hits;
+
+	hits.n = 0;
+	if (!front_hits_find(c, q->process, q->t0_ns, q->t1_ns, &hits) ||
+	    !front_hits_find(c, q->of_server, q->t0_ns, q->t1_ns, &hits))
+		return false;
+	if (hits.n > 1)
+		qsort(hits.v, hits.n, sizeof(hits.v[0]), by_thread);
+	for (size_t i = 0; i < hits.n && q->n < MAX_QUERY; i++) {
+		const struct watched *w = &c->threads[hits.v[i] >> 32];
+
+		if ((!i || hits.v[i] != hits.v[i - 1]) && carries(w, q))
+			take(q, w, &c->front_lines[hits.v[i] >> 32].p[(uint32_t)hits.v[i]]);
+	}
+	return true;
+}
+
+/* Is a thread recorded that reads such requests? */
+static bool is_watched(const struct front_query *q)
+{
+	return q->by != BY_SERVER || q->of_server->n_fronts;
 }
 
 void clues__front(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns, uint32_t self,
 		  struct clue_list *ret)
 {
 	const struct rec_request *r = self < c->v->n_requests ? &c->v->requests[self] : NULL;
-	uint32_t tgid = clues_tgid(c, r ? r->engine : engine), server = clues_server(c, tgid);
-	enum carrier by = carrier_of(c, tgid, r);
-	struct piece in[MAX_QUERY], out[2 * MAX_QUERY], room[2 * MAX_QUERY];
-	size_t n = 0, n_tokenizers = count_tokenizers(c, tgid);
-	bool watched = false;
+	struct piece out[2 * MAX_QUERY], room[2 * MAX_QUERY];
+	struct front_query q;
+	size_t n;
 
+	q.c = c;
+	q.r = r;
+	q.self = self;
+	q.tgid = clues_tgid(c, r ? r->engine : engine);
+	q.server = clues_server(c, q.tgid);
+	q.by = carrier_of(c, q.tgid, r);
+	q.process = front_group_of(c, front_key(OF_PROCESS, q.tgid));
+	q.of_server = front_group_of(c, front_key(OF_SERVER, q.server));
+	q.t0_ns = t0_ns;
+	q.t1_ns = t1_ns;
+	q.n = 0;
 	ret->n = 0;
-	for (size_t i = 0; i < c->n_fronts; i++) {
-		const struct watched *w = &c->threads[c->fronts[i]];
-		const struct line *l = &c->front_lines[c->fronts[i]];
-
-		if (w->t->role == TL_ROLE_OTHER ? w->t->hdr.tgid != tgid
-						: !carries(w, by, tgid, server, r))
-			continue;
-		watched |= w->t->role == TL_ROLE_FRONT;
-		for (size_t k = pieces_after(l->p, l->n, t0_ns);
-		     k < l->n && l->p[k].t0_ns < t1_ns && n < MAX_QUERY; k++) {
-			if (w->tokenizes && l->p[k].mechanism == MECH_TOKENIZER &&
-			    (!r || !waits_for(c, &l->p[k], self, n_tokenizers)))
-				continue;
-			/* Its own request is what it waits for anyway. */
-			if (l->p[k].rank < RANK_CODE || !r || piece_request(c, &l->p[k]) != self)
-				in[n++] = l->p[k];
-		}
-	}
-	if (r && watched && n < MAX_QUERY && held_inside(c, self, t1_ns, &in[n]))
-		n++;
-	n = pieces_lay_out(in, n, out, room);
+	if (!ask_found(&q))
+		ask_each(&q);
+	if (r && is_watched(&q) && q.n < MAX_QUERY && held_inside(c, self, t1_ns, &q.in[q.n]))
+		q.n++;
+	n = pieces_lay_out(q.in, q.n, out, room);
 	for (size_t i = pieces_after(out, n, t0_ns); i < n && out[i].t0_ns < t1_ns; i++)
 		list_add_piece(c, ret, &out[i], t0_ns, t1_ns);
 	list_sort(ret);

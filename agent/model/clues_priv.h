@@ -133,6 +133,18 @@ struct look {			/* at a device, until its state ends; one
 	uint32_t longest, above;	/* index + 1 of the look with a neighbour for
 					 * longest: of this look, of a tree's node */
 };
+struct quota_range {		/* looks at the quota of one cgroup, in the evidence */
+	size_t first, end;
+};
+struct front_group {		/* threads of front ends: of a process, or of a server */
+	uint64_t key;
+	uint32_t n_fronts, n_tokenizers;	/* that read requests; that tokenize for these */
+	size_t first, n;	/* their pieces, a tree by time; none where all threads are few */
+};
+struct front_piece {
+	uint64_t last_ns;	/* the end of what ends last, of all of a tree's node */
+	uint32_t thread, piece;	/* indices, piece: in the thread's line */
+};
 struct server_ref {
 	uint32_t server;	/* of the process that numbers it so;
 				 * 0: all do; UINT32_MAX: not known */
@@ -161,6 +173,8 @@ struct clues {
 					 * that are not of a front end */
 	uint32_t *fronts;		/* threads that are, by index */
 	size_t n_fronts;
+	VEC(struct front_group) front_groups;	/* by key */
+	VEC(struct front_piece) front_pieces;	/* group by group */
 	struct work *works;		/* by tgid, t0 */
 	size_t n_works;
 	struct by_number *held_of, *blocked_of;	/* req is an index here: order
@@ -175,6 +189,8 @@ struct clues {
 	VEC(struct look) looks;		/* by tgid, device, time */
 	struct server_ref *server_refs;	/* as many as clock_refs; by server, the odd ones first */
 	VEC(struct cgroup_name) cgroups;	/* by id */
+	VEC(struct quota_range) quotas;		/* by id of their cgroups */
+	uint32_t *quotas_by_path;		/* indices of them */
 	uint64_t *watched;		/* per engine: what clues__watched says */
 };
 
@@ -208,9 +224,6 @@ enum {
 	MAX_CGROUPS = 8,	/* that a thread is in, one inside the other */
 	MAX_LOOKS = 16,		/* at quotas, of which is remembered what was charged */
 };
-struct quota_range {
-	size_t first, end;
-};
 struct allowance {		/* of a look at a quota: what is not charged to a thread yet */
 	uint32_t at;		/* index + 1 */
 	uint32_t left;		/* times that it was throttled ... */
@@ -222,6 +235,8 @@ struct thread_quotas {		/* that hold for a thread */
 	struct allowance seen[MAX_LOOKS];	/* the latest ones */
 	size_t n_seen;
 };
+int quotas_make(struct clues *c);	/* 0 or -ENOMEM */
+void quotas_free(struct clues *c);
 /* The looks at quotas that hold for a thread: of its cgroup and of those around it. */
 void quotas_of(const struct clues *c, const struct tl_thread *t, struct thread_quotas *ret);
 /* A wait for a CPU: was it not allowed to run? Charges it; index + 1 of a look at
@@ -250,6 +265,25 @@ int works_make(struct clues *c);
 uint32_t work_of(const struct clues *c, uint32_t tgid, uint32_t tid, uint64_t t0_ns,
 		 uint64_t t1_ns);
 int front_lines_make(struct clues *c);
+
+/* clues_fronts.c */
+enum front_kind { OF_PROCESS = 0, OF_SERVER = 1 };
+static inline uint64_t front_key(enum front_kind kind, uint32_t tgid)
+{
+	return (uint64_t)kind << 32 | tgid;
+}
+enum { MAX_FRONT_HITS = 1024 };
+struct front_hits {
+	uint64_t v[MAX_FRONT_HITS];	/* indices: thread << 32 | piece of its line */
+	size_t n;
+};
+int front_groups_make(struct clues *c);		/* 0 or -ENOMEM */
+void front_groups_free(struct clues *c);
+const struct front_group *front_group_of(const struct clues *c, uint64_t key);	/* an empty one if there is none */
+/* Adds the pieces of a group that lie in [t0, t1]. false: they are too many, or threads are so few that each may
+ * be looked at. */
+bool front_hits_find(const struct clues *c, const struct front_group *g, uint64_t t0_ns, uint64_t t1_ns,
+		     struct front_hits *ret);
 
 /* clues_gpu.c */
 int gpu_make(struct clues *c);

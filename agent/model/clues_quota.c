@@ -3,26 +3,132 @@
 #include "model/clues_priv.h"
 #include "base/num.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* ---- which quotas hold for a thread ---- */
+
+static const char *path_of(const struct clues *c, uint32_t quota)
+{
+	return c->ev->throttles.v[c->quotas.v[quota].first].path;
+}
+
+static int by_path(const void *pa, const void *pb, void *ctx)
+{
+	const struct clues *c = ctx;
+	uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
+	int d = strncmp(path_of(c, a), path_of(c, b), sizeof(c->ev->throttles.v->path));
+
+	return d ? d : (a > b) - (a < b);
+}
+
+int quotas_make(struct clues *c)
+{
+	const struct tl_throttle *q = c->ev->throttles.v;
+
+	for (size_t i = 0, k; i < c->ev->throttles.n; i = k) {
+		struct quota_range *range = vec_push(&c->quotas, UINT32_MAX);
+
+		if (!range)
+			return -ENOMEM;
+		for (k = i + 1; k < c->ev->throttles.n && q[k].cgroup == q[i].cgroup;)
+			k++;
+		*range = (struct quota_range){ i, k };
+	}
+	c->quotas_by_path = malloc((c->quotas.n + 1) * sizeof(*c->quotas_by_path));
+	if (!c->quotas_by_path)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < c->quotas.n; i++)
+		c->quotas_by_path[i] = i;
+	if (c->quotas.n)
+		qsort_r(c->quotas_by_path, c->quotas.n, sizeof(*c->quotas_by_path), by_path, c);
+	return 0;
+}
+
+void quotas_free(struct clues *c)
+{
+	vec_free(&c->quotas);
+	free(c->quotas_by_path);
+}
+
+struct found {			/* the first of those that hold, by number */
+	uint32_t v[MAX_CGROUPS];
+	size_t n;
+};
+
+static bool is_full(const struct found *f, uint32_t quota)
+{
+	return f->n == MAX_CGROUPS && quota >= f->v[f->n - 1];
+}
+
+static void add_found(struct found *f, uint32_t quota)
+{
+	size_t at = f->n;
+
+	while (at && f->v[at - 1] >= quota)
+		at--;
+	if (is_full(f, quota) || (at < f->n && f->v[at] == quota))
+		return;
+	f->n += f->n < MAX_CGROUPS;
+	memmove(&f->v[at + 1], &f->v[at], (f->n - 1 - at) * sizeof(f->v[0]));
+	f->v[at] = quota;
+}
+
+static void find_cgroup(const struct clues *c, uint64_t cgroup, struct found *f)
+{
+	size_t lo = 0, hi = c->quotas.n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (c->ev->throttles.v[c->quotas.v[mid].first].cgroup < cgroup)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (lo < c->quotas.n && c->ev->throttles.v[c->quotas.v[lo].first].cgroup == cgroup)
+		add_found(f, (uint32_t)lo);
+}
+
+/* Those whose path these `len` characters are: several where a cgroup was made anew. */
+static void find_path(const struct clues *c, const char *path, size_t len, struct found *f)
+{
+	char key[sizeof(c->ev->throttles.v->path)] = "";
+	size_t lo = 0, hi = c->quotas.n;
+
+	memcpy(key, path, len);
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (strncmp(path_of(c, c->quotas_by_path[mid]), key, sizeof(key)) < 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	for (; lo < c->quotas.n && !is_full(f, c->quotas_by_path[lo]) &&
+	       !strncmp(path_of(c, c->quotas_by_path[lo]), key, sizeof(key)); lo++)
+		add_found(f, c->quotas_by_path[lo]);
+}
 
 void quotas_of(const struct clues *c, const struct tl_thread *t, struct thread_quotas *ret)
 {
-	const struct tl_throttle *q = c->ev->throttles.v;
-	size_t k;
+	size_t len = strnlen(t->cgroup_path, sizeof(t->cgroup_path));
+	struct found f = { .n = 0 };
 
 	*ret = (struct thread_quotas){ .n = 0 };
-	for (size_t i = 0; i < c->ev->throttles.n && ret->n < MAX_CGROUPS; i = k) {
-		size_t len = strnlen(q[i].path, sizeof(q[i].path));
-
-		for (k = i + 1; k < c->ev->throttles.n && q[k].cgroup == q[i].cgroup;)
-			k++;
-		if ((q[i].cgroup && q[i].cgroup == t->cgroup) ||
-		    (len > 1 && len < sizeof(t->cgroup_path) &&
-		     !strncmp(q[i].path, t->cgroup_path, len) &&
-		     (!t->cgroup_path[len] || t->cgroup_path[len] == '/')))
-			ret->v[ret->n++] = (struct quota_range){ i, k };
-	}
+	if (!c->quotas.n)
+		return;
+	if (t->cgroup)
+		find_cgroup(c, t->cgroup, &f);
+	for (size_t i = 2; i <= len && i < sizeof(t->cgroup_path); i++)
+		if (i == len || t->cgroup_path[i] == '/')
+			find_path(c, t->cgroup_path, i, &f);
+	for (size_t i = 0; i < f.n; i++)
+		ret->v[ret->n++] = c->quotas.v[f.v[i]];
 }
+
+/* ---- which waits they explain ---- */
 
 /* Keeps the order: `at` may be asked for once more. */
 static struct allowance *allowance_of(const struct clues *c, struct thread_quotas *q, uint32_t at)

@@ -39,8 +39,10 @@ const char *const part_names[N_PARTS] = {
 void trace__free(struct trace *t)
 {
 	free(t->segs);
+	free(t->losses);
 	t->segs = NULL;
-	t->n = t->cap = 0;
+	t->losses = NULL;
+	t->n = t->cap = t->n_losses = 0;
 }
 
 /* Appends a segment from where the last one ended; nothing if that is not before `until`. Later
@@ -200,16 +202,58 @@ static enum part part_of(const struct rec_visit *visit)
 	return visit->phase == TL_PREFILL ? PART_PREFILL : PART_DECODE;
 }
 
-static bool in_lost(const struct model_view *v, uint64_t t0, uint64_t t1)
-{
-	for (size_t i = 0; i < v->n_lost; i++) {
-		const struct rec_lost *l = &v->lost[i];
+struct loss_span {
+	uint64_t since_ns, until_ns;
+};
 
-		if ((l->where == TL_LOST_RING || l->where == TL_LOST_SCRATCH) &&
-		    l->since_ns <= t1 && l->until_ns >= t0)
-			return true;
+static int by_since(const void *pa, const void *pb)
+{
+	const struct loss_span *a = pa, *b = pb;
+
+	return a->since_ns < b->since_ns ? -1 : a->since_ns > b->since_ns;
+}
+
+static int find_losses(struct trace *t)
+{
+	const struct model_view *v = t->v;
+	struct loss_span *l;
+	bool sorted = true;
+	size_t n = 0;
+
+	if (!v->n_lost)
+		return 0;
+	t->losses = l = malloc(v->n_lost * sizeof(*l));
+	if (!l)
+		return -ENOMEM;
+	for (size_t i = 0; i < v->n_lost; i++) {
+		const struct rec_lost *r = &v->lost[i];
+
+		if ((r->where != TL_LOST_RING && r->where != TL_LOST_SCRATCH) || r->until_ns < t->t0_ns)
+			continue;
+		sorted &= !n || l[n - 1].since_ns <= r->since_ns;
+		l[n++] = (struct loss_span){ r->since_ns, r->until_ns };
 	}
-	return false;
+	if (!sorted)
+		qsort(l, n, sizeof(*l), by_since);
+	for (size_t i = 1; i < n; i++)
+		l[i].until_ns = l[i].until_ns > l[i - 1].until_ns ? l[i].until_ns : l[i - 1].until_ns;
+	t->n_losses = n;
+	return 0;
+}
+
+static bool in_lost(const struct trace *t, uint64_t t0, uint64_t t1)
+{
+	size_t lo = 0, hi = t->n_losses;	/* the first one that ends at t0 or later */
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (t->losses[mid].until_ns < t0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < t->n_losses && t->losses[lo].since_ns <= t1;
 }
 
 static void add_hole(struct trace *t, uint64_t until, uint64_t max_ns, int *err)
@@ -219,7 +263,7 @@ static void add_hole(struct trace *t, uint64_t until, uint64_t max_ns, int *err)
 
 	if (until <= from)
 		return;
-	lost = in_lost(t->v, from, until);
+	lost = in_lost(t, from, until);
 	if (!lost && until - from <= max_ns)
 		add(t, PART_BETWEEN, until, err);
 	else
@@ -511,6 +555,7 @@ int trace__init(struct trace *t, const struct model_view *v, size_t request)
 			t->t0_ns = begin;
 	}
 	if (t->q) {
+		err = find_losses(t);
 		add_steps(t, &l, &err);
 		if (request_is_streamed(t->r))
 			add(t, PART_DELIVERY, t->r->at_ns[P_LAST_TOKEN_WIRE], &err);

@@ -61,7 +61,10 @@ struct trace {
 	/* Others' prefill in its own prefill steps. */
 	uint64_t crowded_ns;		/* of those steps in which it was more than its own */
 	struct crowd beside;		/* whose */
-	struct segment nowhere;		/* private */
+	/* private */
+	struct segment nowhere;
+	struct loss_span *losses;	/* in which the kernel dropped events, from its begin on: by begin, ends never fall */
+	size_t n_losses;
 };
 
 /* Of a request that the end of the recording cut off, until then. Returns 0 or -ENOMEM. */
