@@ -249,6 +249,23 @@ const uint32_t *gpu_healths__changes(const struct gpu_healths *h, uint32_t serve
 	return h->at + lo;
 }
 
+int gpu_blind_until(const struct model_view *v, uint32_t engine, uint64_t *ret_ns)
+{
+	struct servers *s = NULL;
+	int err = servers__new(v, &s);
+
+	*ret_ns = 0;
+	for (size_t i = 0; !err && v->evidence && i < v->evidence->gpu_healths.n && !*ret_ns; i++) {
+		const struct tl_gpu_health *h = &v->evidence->gpu_healths.v[i];
+
+		if (h->level == TL_GPU_OFF && h->to_level != TL_GPU_OFF &&
+		    server_of(s, h->hdr.tgid) == server_of(s, v->engines[engine].e.hdr.tgid))
+			*ret_ns = h->hdr.ts_ns;
+	}
+	servers__free(s);
+	return err;
+}
+
 /* ---- of a request ---- */
 
 static const char *share_text(uint64_t ns, bool shared, char *buf, size_t size)

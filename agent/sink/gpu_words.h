@@ -44,5 +44,7 @@ uint32_t gpu_healths__server(const struct gpu_healths *h, uint32_t engine);
 /* Changes of the level of a server's processes, by time: indices of the evidence's
  * gpu_healths, *ret_n of them. */
 const uint32_t *gpu_healths__changes(const struct gpu_healths *h, uint32_t server, size_t *ret_n);
+/* Until when nobody looked for launches in the engine's server; 0: no such time. 0 or -ENOMEM */
+int gpu_blind_until(const struct model_view *v, uint32_t engine, uint64_t *ret_ns);
 
 #endif

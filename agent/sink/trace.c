@@ -136,30 +136,6 @@ static uint64_t next_step_ns(const struct trace *t)
 	return next;
 }
 
-/* Of steps that are made of launches nothing is known before these were looked for: until when that was; 0: no such
- * time. */
-static uint64_t blind_until_ns(const struct trace *t, int *err)
-{
-	const uint32_t *changes;
-	struct gpu_healths *h;
-	uint64_t ret = 0;
-	size_t n;
-
-	if (*err || !t->v->evidence)
-		return 0;
-	*err = gpu_healths__new(t->v, &h);
-	if (*err)
-		return 0;
-	changes = gpu_healths__changes(h, gpu_healths__server(h, t->q->engine), &n);
-	for (size_t i = 0; i < n && !ret; i++) {
-		const struct tl_gpu_health *e = &t->v->evidence->gpu_healths.v[changes[i]];
-
-		ret = e->level == TL_GPU_OFF ? e->hdr.ts_ns : 0;
-	}
-	gpu_healths__free(h);
-	return ret;
-}
-
 static void add_before_steps(struct trace *t, int *err)
 {
 	const struct rec_request *r = t->r;
@@ -176,8 +152,11 @@ static void add_before_steps(struct trace *t, int *err)
 		return;
 	}
 	if (t->v->steps[own].inferred) {
-		uint64_t until = blind_until_ns(t, err);
+		/* nothing is known of steps that are made of launches before these were looked for */
+		uint64_t until = 0;
 
+		if (!*err)
+			*err = gpu_blind_until(t->v, t->q->engine, &until);
 		add(t, PART_UNEXPLAINED, until < first_step ? until : first_step, err)->blind = true;
 	}
 	n = t->n;
