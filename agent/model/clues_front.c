@@ -305,7 +305,7 @@ static int by_thread(const void *pa, const void *pb)
 	return a < b ? -1 : a > b;
 }
 
-/* Those alone that have a piece there, in the same order. false: they are too many, or all are few. */
+/* Those alone that have a piece there, in the same order. false: too many have, or all are few. */
 static bool ask_found(struct front_query *q)
 {
 	const struct clues *c = q->c;
@@ -332,8 +332,8 @@ static bool is_watched(const struct front_query *q)
 	return q->by != BY_SERVER || q->of_server->n_fronts;
 }
 
-void clues__front(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns, uint32_t self,
-		  struct clue_list *ret)
+void clues__front(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns,
+		  uint32_t self, struct clue_list *ret)
 {
 	const struct rec_request *r = self < c->v->n_requests ? &c->v->requests[self] : NULL;
 	struct piece out[2 * MAX_QUERY], room[2 * MAX_QUERY];

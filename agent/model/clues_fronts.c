@@ -38,7 +38,8 @@ static int by_begin(const void *pa, const void *pb, void *ctx)
 	return a->piece < b->piece ? -1 : a->piece > b->piece;
 }
 
-/* Pieces by their begin are a tree: the middle one of a range is its node, which knows the last end of all of it. */
+/* Pieces by their begin are a tree: the middle one of a range is its node, which knows the last end
+ * of all of it. */
 static uint64_t grow_tree(const struct clues *c, struct front_piece *v, size_t n)
 {
 	size_t mid = n / 2;
@@ -132,11 +133,13 @@ const struct front_group *front_group_of(const struct clues *c, uint64_t key)
 		else
 			hi = mid;
 	}
-	return lo < c->front_groups.n && c->front_groups.v[lo].key == key ? &c->front_groups.v[lo] : &none;
+	if (lo == c->front_groups.n || c->front_groups.v[lo].key != key)
+		return &none;
+	return &c->front_groups.v[lo];
 }
 
-static bool find_in(const struct clues *c, const struct front_piece *v, size_t n, uint64_t t0_ns, uint64_t t1_ns,
-		    struct front_hits *ret)
+static bool find_in(const struct clues *c, const struct front_piece *v, size_t n, uint64_t t0_ns,
+		    uint64_t t1_ns, struct front_hits *ret)
 {
 	size_t mid = n / 2;
 
@@ -154,8 +157,8 @@ static bool find_in(const struct clues *c, const struct front_piece *v, size_t n
 	return find_in(c, v + mid + 1, n - mid - 1, t0_ns, t1_ns, ret);
 }
 
-bool front_hits_find(const struct clues *c, const struct front_group *g, uint64_t t0_ns, uint64_t t1_ns,
-		     struct front_hits *ret)
+bool front_hits_find(const struct clues *c, const struct front_group *g, uint64_t t0_ns,
+		     uint64_t t1_ns, struct front_hits *ret)
 {
 	if (c->n_fronts <= FEW_THREADS)
 		return false;

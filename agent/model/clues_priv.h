@@ -279,11 +279,12 @@ struct front_hits {
 };
 int front_groups_make(struct clues *c);		/* 0 or -ENOMEM */
 void front_groups_free(struct clues *c);
-const struct front_group *front_group_of(const struct clues *c, uint64_t key);	/* an empty one if there is none */
-/* Adds the pieces of a group that lie in [t0, t1]. false: they are too many, or threads are so few that each may
- * be looked at. */
-bool front_hits_find(const struct clues *c, const struct front_group *g, uint64_t t0_ns, uint64_t t1_ns,
-		     struct front_hits *ret);
+/* An empty one if there is none. */
+const struct front_group *front_group_of(const struct clues *c, uint64_t key);
+/* Adds the pieces of a group that lie in [t0, t1]. false: they are too many, or threads are so few
+ * that each may be looked at. */
+bool front_hits_find(const struct clues *c, const struct front_group *g, uint64_t t0_ns,
+		     uint64_t t1_ns, struct front_hits *ret);
 
 /* clues_gpu.c */
 int gpu_make(struct clues *c);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cuts the time of one request along its points and its sequence's steps. */
 #include "sink/trace.h"
+#include "base/num.h"
 #include "base/pct.h"
 #include "model/evidence.h"
 #include "model/leads.h"
@@ -152,7 +153,7 @@ static void add_before_steps(struct trace *t, int *err)
 		return;
 	}
 	if (t->v->steps[own].inferred) {
-		/* nothing is known of steps that are made of launches before these were looked for */
+		/* of steps that are made of launches, before these were looked for */
 		uint64_t until = 0;
 
 		if (!*err)
@@ -207,7 +208,8 @@ static int find_losses(struct trace *t)
 	for (size_t i = 0; i < v->n_lost; i++) {
 		const struct rec_lost *r = &v->lost[i];
 
-		if ((r->where != TL_LOST_RING && r->where != TL_LOST_SCRATCH) || r->until_ns < t->t0_ns)
+		if ((r->where != TL_LOST_RING && r->where != TL_LOST_SCRATCH) ||
+		    r->until_ns < t->t0_ns)
 			continue;
 		sorted &= !n || l[n - 1].since_ns <= r->since_ns;
 		l[n++] = (struct loss_span){ r->since_ns, r->until_ns };
@@ -215,7 +217,7 @@ static int find_losses(struct trace *t)
 	if (!sorted)
 		qsort(l, n, sizeof(*l), by_since);
 	for (size_t i = 1; i < n; i++)
-		l[i].until_ns = l[i].until_ns > l[i - 1].until_ns ? l[i].until_ns : l[i - 1].until_ns;
+		l[i].until_ns = most(l[i].until_ns, l[i - 1].until_ns);
 	t->n_losses = n;
 	return 0;
 }

@@ -63,7 +63,7 @@ struct trace {
 	struct crowd beside;		/* whose */
 	/* private */
 	struct segment nowhere;
-	struct loss_span *losses;	/* in which the kernel dropped events, from its begin on: by begin, ends never fall */
+	struct loss_span *losses;	/* kernel's, from its begin on: by begin, ends never fall */
 	size_t n_losses;
 };
 

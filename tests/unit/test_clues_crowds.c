@@ -16,8 +16,10 @@ static void feed_fronts(struct feed *f, int n)
 /* A thread of a server that this one has nothing to do with. */
 static void feed_other_server(struct feed *f)
 {
-	struct tl_thread e = { .hdr = FEED_HDR(e, TL_THREAD, 0, OTHER_SERVER, OTHER_SERVER, at(-999)),
-			       .role = TL_ROLE_FRONT, .rank = -1, .server = OTHER_SERVER, .name = "other" };
+	struct tl_thread e = {
+		.hdr = FEED_HDR(e, TL_THREAD, 0, OTHER_SERVER, OTHER_SERVER, at(-999)),
+		.role = TL_ROLE_FRONT, .rank = -1, .server = OTHER_SERVER, .name = "other",
+	};
 	struct tl_thread_span s = feed_span_of(OTHER_SERVER, OTHER_SERVER, 0, 20000, TL_SPAN_RUN);
 
 	FEED(f, e);
@@ -45,7 +47,7 @@ static void check_each(int n)
 		assert_int_equal(l.v[i].ns, len(i == 0 ? 2 : i == 3 ? 4 : 5));
 	}
 	assert_int_equal(front_clues(f, 85, 90, UINT32_MAX).n, 0);
-	l = front_clues(f, 8500, 8600, UINT32_MAX);	/* began long before all others that are behind it */
+	l = front_clues(f, 8500, 8600, UINT32_MAX);	/* begun long before all others there */
 	assert_int_equal(only(&l, MECH_EVENT_LOOP, 100)->who.id, FIRST + 3);
 	feed__free(f);
 }
@@ -57,8 +59,8 @@ static void test_clues_crowds__those_of_a_time(void **state)
 	check_each(MANY);
 }
 
-/* Who reads a request is known: no other one that reads keeps it waiting. One that writes for the whole server does,
- * in whatever process it is. */
+/* Who reads a request is known: no other one that reads keeps it waiting. One that writes for the
+ * whole server does, in whatever process it is. */
 static void test_clues_crowds__reader_and_detokenizer(void **state)
 {
 	struct feed *f = *state;
@@ -102,9 +104,11 @@ static void test_clues_crowds__too_many_at_once(void **state)
 
 static void throttle(struct feed *f, uint64_t cgroup, const char *path, double t0, double t1)
 {
-	struct tl_throttle e = { .hdr = FEED_HDR(e, TL_THROTTLE, 0, 0, 0, at(t1)), .since_ns = at(t0), .cgroup = cgroup,
-				 .throttled_ns = len(t1 - t0), .n_throttled = 1, .n_periods = 1, .quota_us = 20000,
-				 .period_us = 200000 };
+	struct tl_throttle e = {
+		.hdr = FEED_HDR(e, TL_THROTTLE, 0, 0, 0, at(t1)), .since_ns = at(t0),
+		.cgroup = cgroup, .throttled_ns = len(t1 - t0), .n_throttled = 1, .n_periods = 1,
+		.quota_us = 20000, .period_us = 200000,
+	};
 
 	snprintf(e.path, sizeof(e.path), "%s", path);
 	FEED(f, e);
@@ -128,8 +132,8 @@ static void test_clues_crowds__quotas_that_hold(void **state)
 		{ FEED_CGROUP, "/named/otherwise", true }, { 7, "/engines.slice", true },
 		{ 8, "/engines.slice", true },		/* made anew */
 		{ 500, "/engines.slice/llm.service", true }, { 9, "/engines", false },
-		{ 10, "/engines.slice/llm", false }, { 11, "/engines.slice/llm.service/worker", false },
-		{ 12, "/", false }, { 0, "", false }, { 0, "/engines.slice", true },
+		{ 10, "/engines.slice/llm", false },
+		{ 11, "/engines.slice/llm.service/worker", false }, { 12, "/", false }, { 0, "", false }, { 0, "/engines.slice", true },
 	};
 	struct feed *f = *state;
 	struct clue_list l;
@@ -180,7 +184,8 @@ static void test_clues_crowds__survives_oom(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(those_of_a_time), T(reader_and_detokenizer), T(too_many_at_once), T(quotas_that_hold), T(survives_oom),
+		T(those_of_a_time), T(reader_and_detokenizer), T(too_many_at_once),
+		T(quotas_that_hold), T(survives_oom),
 	};
 
 	return cmocka_run_group_tests_name("clues_crowds", tests, NULL, NULL);
