@@ -440,7 +440,7 @@ static int case_at_once(void)
 		agent__open(&agent, 1 << 20);
 		order(TL_ORDER_LEAVE);
 		ret = start(agent.memfd);
-		while (!ret && __atomic_load_n(&agent.ring->state, __ATOMIC_ACQUIRE) < TL_RING_LEFT)
+		while (!ret && __atomic_load_n(&agent.ring->state, __ATOMIC_ACQUIRE) != TL_RING_LEFT)
 			;
 		busy += ret != 0;
 		agent__close(&agent);
