@@ -314,8 +314,9 @@ static void take_blocked(struct blame *b, struct gap *g, uint64_t t0_ns, uint64_
 }
 
 /* In llama.cpp the thread that computed a step hands its tokens over, before the next one begins: what keeps
- * it from that keeps them. In vLLM another thread does it, which needs the GIL: who has it, or collects with it, keeps
- * both threads waiting. */
+ * it from that keeps them. In vLLM it gives them to another thread, which needs the GIL: what keeps
+ * the first from running before it could do that keeps them, and who has the GIL, or collects with
+ * it, keeps both threads waiting. */
 static void take_hand_over(struct blame *b, struct gap *g, const struct answer *a, const struct output *to,
 			   uint64_t t0_ns, uint64_t t1_ns, uint64_t *left)
 {
@@ -330,6 +331,10 @@ static void take_hand_over(struct blame *b, struct gap *g, const struct answer *
 		t1_ns = least(t1_ns, step_index__span(&b->ix, b->ix.order[next]).t0_ns);
 	if (t1_ns <= t0_ns)
 		return;
+	if (!same_thread) {
+		clues__hand_over(b->clues, engine, to->made_ns, t0_ns, t1_ns, &l);
+		gap_add_clues(g, &l, left);
+	}
 	clues__engine(b->clues, engine, t0_ns, t1_ns, &l);
 	if (!same_thread)
 		keep_only(&l, 1ull << MECH_GC | 1ull << MECH_GIL);

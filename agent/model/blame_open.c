@@ -53,11 +53,13 @@ bool blame__open(struct blame *b, uint32_t request, struct gap *ret)
 	gap_begin(ret, request, a.seq, a.side, a.n ? b->outputs[a.n - 1].token + 1 : 0, t0, t1);
 	ret->open = true;
 	if (!a.n)
-		cut_open_ttft(b, r, ret);
+		err = cut_open_ttft(b, r, ret);
 	else if (a.seq)
 		cut_behind(b, &a, ret);
 	else
 		cut_stream(b, ret, &a, t1);
+	if (err)
+		return false;
 	gap_end(b, ret, ret->seq ? b->v.seqs[ret->seq - 1].engine : r->engine);
 	return gap_is_odd(ret);
 }

@@ -45,6 +45,9 @@ struct output {
 /* How an engine takes turns when nobody is disturbed. */
 struct turns {
 	uint32_t max_seqs, max_tokens;	/* most in one step, as its server was told; 0: not known */
+	uint32_t places; /* of slots, else most in one step: as was seen */
+	bool full_of_seqs; /* places are what it has, and not just what was asked of it */
+	uint32_t full_tokens; /* a step with so many has no more; 0: none cut a prompt */
 	uint32_t skipped; /* steps without it between two of a sequence's: pipeline parallelism */
 	uint32_t ahead; /* steps that are planned when a request arrives, but the one under way */
 };
@@ -134,8 +137,9 @@ uint64_t output_ns(const struct answer *a, const struct output *o);
 /* [t0, until] without steps: what is usual for this stream, what evidence says, the rest. */
 void cut_stream(struct blame *b, struct gap *g, const struct answer *a, uint64_t until_ns);
 
-/* blame_ttft.c: from its first byte to the end of the recording, of one that has no first token by then */
-void cut_open_ttft(struct blame *b, const struct rec_request *r, struct gap *g);
+/* blame_ttft.c: from its first byte to the end of the recording, of one that has no first token by
+ * then. 0 or -1: out of memory. */
+int cut_open_ttft(struct blame *b, const struct rec_request *r, struct gap *g);
 
 /* blame_engine.c: the time line of an engine from `at_ns` on */
 struct walk {
@@ -156,10 +160,12 @@ void cut_to_end(struct walk *w);
 void cut_hole(struct walk *w, uint64_t until_ns, uint32_t next_step, enum mechanism own);
 
 /* blame_queue.c */
-/* For want of what a sequence that is not in this step waits, as far as the engine says what it has. */
+/* For want of what a sequence that is not in this step waits, as far as is known. */
 enum queue_limit queue_limit(const struct blame *b, uint32_t step);
+/* Had this step a place and tokens left? `next`: the one that waited is in the step behind it. */
+bool step_had_room(const struct blame *b, uint32_t step, bool next);
 /* [at_ns, until] behind those that had meanwhile what it waited for. 0 or -1: out of memory. */
-int cut_queue(struct walk *w, uint64_t until_ns);
+int cut_queue(struct walk *w, uint32_t engine, uint64_t until_ns);
 
 /* blame_outputs.c */
 void ways_learn(struct blame *b);

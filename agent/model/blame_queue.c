@@ -1,17 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Behind whom a request waited in the queue, and for want of what: a place, room in the cache, tokens. */
 #include "model/blame_priv.h"
+#include "model/room.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-enum { MAX_HOLDERS_NAMED = 16,
-       MAX_HOLDERS = 4096,	/* more are a crowd; on a slot, of so many that began before */
-       MAX_STEPS_BEHIND = 256,	/* a longer queue is one for places */
-       MAX_STEPS_ASKED = 4096,	/* then the rest is like the last of them */
-       KV_FULL_PPM = 950000,
-       KV_TIGHT_PPM = 500000	/* with less in use, it is no prompt that finds no room */ };
+enum {
+	MAX_HOLDERS_NAMED = 16,
+	MAX_HOLDERS = 4096, /* more are a crowd; on a slot, of so many that began before */
+	MAX_STEPS_BEHIND = 1024, /* a longer queue is one for places */
+	MAX_STEPS_ASKED = 4096, /* then the rest is like the last of them */
+	KV_FULL_PPM = 950000,
+	KV_TIGHT_PPM = 500000 /* with less in use, it is no prompt that finds no room */
+};
 
 /* ---- for want of what ---- */
+
+static bool is_full(uint32_t n, uint32_t max)
+{
+	return max && n >= max;
+}
 
 /* A sequence that waits although the step has a place and tokens left for it waits for room in the cache: in vLLM
  * there is no fourth reason as common. */
@@ -20,19 +29,37 @@ enum queue_limit queue_limit(const struct blame *b, uint32_t step)
 	const struct rec_step *st = &b->v.steps[step];
 	const struct turns *t = &b->turns[st->engine];
 	const struct rec_step_stats *said = step_stats(&b->v, st);
-	bool prefill = b->ix.facts[step].prefill, kv = said->known & TL_STATS_KV;
+	bool llama = b->v.engines[st->engine].e.engine == TL_ENGINE_LLAMA,
+	     kv = said->known & TL_STATS_KV;
 
-	if (b->v.engines[st->engine].e.engine == TL_ENGINE_LLAMA)	/* its slot was free, else somebody held it */
-		return prefill ? LIMIT_TOKENS : LIMIT_UNKNOWN;
-	if (t->max_seqs && st->n_members >= t->max_seqs)
+	if (is_full(st->n_members, t->max_seqs) || (llama && is_full(st->n_members, t->places)))
 		return LIMIT_SLOTS;
 	if (kv && said->kv_ppm >= KV_FULL_PPM)
 		return LIMIT_KV;
-	if (t->max_tokens && st->n_tokens >= t->max_tokens)
+	if (is_full(st->n_tokens, t->max_tokens) || is_full(st->n_tokens, t->full_tokens))
 		return LIMIT_TOKENS;
+	if (t->full_of_seqs && is_full(st->n_members, t->places))
+		return LIMIT_SLOTS;
 	if (t->max_tokens && t->max_seqs && (!kv || said->kv_ppm >= KV_TIGHT_PPM))
 		return LIMIT_KV;
-	return prefill && t->max_seqs && kv ? LIMIT_TOKENS : LIMIT_UNKNOWN;
+	return LIMIT_UNKNOWN;
+}
+
+bool step_had_room(const struct blame *b, uint32_t step, bool next)
+{
+	const struct rec_step *st = &b->v.steps[step];
+	const struct turns *t = &b->turns[st->engine];
+	uint32_t max_seqs = t->max_seqs ? t->max_seqs : t->places;
+	const struct rec_step_stats *said = step_stats(&b->v, st);
+	bool vllm = b->v.engines[st->engine].e.engine == TL_ENGINE_VLLM;
+
+	if (is_full(st->n_tokens, t->max_tokens) || is_full(st->n_tokens, t->full_tokens))
+		return false;
+	if (next && step_all_run_on(&b->v, step))
+		return true;
+	if (said->known & TL_STATS_KV ? said->kv_ppm >= KV_TIGHT_PPM : vllm)
+		return false;
+	return st->n_members < max_seqs;
 }
 
 /* ---- behind whom ---- */
@@ -108,9 +135,9 @@ static int slot_holders(struct blame *b, const struct walk *w, uint64_t until_ns
 }
 
 /* Those that ran when the wait began, and those that were taken on before it. */
-static int room_holders(struct blame *b, const struct walk *w, uint64_t until_ns, size_t *n)
+static int room_holders(struct blame *b, const struct walk *w, uint32_t engine, uint64_t until_ns,
+			size_t *n)
 {
-	uint32_t engine = b->v.seqs[w->seq].engine;
 	size_t place = step_index__after(&b->ix, engine, w->at_ns), at;
 	const struct rec_step *st;
 
@@ -162,10 +189,10 @@ static void split_over_holders(struct walk *w, size_t n, uint64_t left)
 }
 
 /* [at_ns, until] step by step: for want of what. Returns how many steps. */
-static size_t ask_steps(const struct walk *w, uint64_t until_ns, uint64_t ret_ns[N_QUEUE_LIMITS])
+static size_t ask_steps(const struct walk *w, uint32_t engine, uint64_t until_ns,
+			uint64_t ret_ns[N_QUEUE_LIMITS])
 {
 	const struct step_index *ix = &w->b->ix;
-	uint32_t engine = w->b->v.seqs[w->seq].engine;
 	size_t first = step_index__after(ix, engine, w->at_ns), n = 0;
 	enum queue_limit limit = LIMIT_UNKNOWN;
 	uint64_t at_ns = w->at_ns;
@@ -185,10 +212,10 @@ static size_t ask_steps(const struct walk *w, uint64_t until_ns, uint64_t ret_ns
 }
 
 /* What of [at_ns, until] was for want of tokens: behind those whose tokens filled the steps. `n`: steps in it. */
-static void cut_behind_tokens(struct walk *w, uint64_t until_ns, size_t n)
+static void cut_behind_tokens(struct walk *w, uint32_t engine, uint64_t until_ns, size_t n)
 {
 	const struct step_index *ix = &w->b->ix;
-	size_t first = step_index__after(ix, w->b->v.seqs[w->seq].engine, w->at_ns);
+	size_t first = step_index__after(ix, engine, w->at_ns);
 	uint64_t at_ns = w->at_ns;
 
 	for (size_t i = 0; i < n; i++) {
@@ -201,26 +228,27 @@ static void cut_behind_tokens(struct walk *w, uint64_t until_ns, size_t n)
 	}
 }
 
-int cut_queue(struct walk *w, uint64_t until_ns)
+int cut_queue(struct walk *w, uint32_t engine, uint64_t until_ns)
 {
 	struct blame *b = w->b;
 	uint64_t ns[N_QUEUE_LIMITS] = { 0 }, left = less(until_ns, w->at_ns);
 	size_t n = 0, n_steps;
-	bool llama = b->v.engines[b->v.seqs[w->seq].engine].e.engine == TL_ENGINE_LLAMA;
 
 	if (!left)
 		return 0;
-	if (slot_holders(b, w, until_ns, &n))
+	n_steps = ask_steps(w, engine, until_ns, ns);
+	/* a slot that another had is what it waited for if there was no other one */
+	if (2 * ns[LIMIT_SLOTS] >= left && w->seq != UINT32_MAX && slot_holders(b, w, until_ns, &n))
 		return -1;
 	if (n) {
+		memset(ns, 0, sizeof(ns));
 		ns[LIMIT_SLOTS] = left;
 	} else {
-		n_steps = ask_steps(w, until_ns, ns);
-		if (n_steps <= MAX_STEPS_BEHIND && (!llama || !ns[LIMIT_UNKNOWN])) {
-			cut_behind_tokens(w, until_ns, n_steps);
+		if (n_steps <= MAX_STEPS_BEHIND) {
+			cut_behind_tokens(w, engine, until_ns, n_steps);
 			left -= ns[LIMIT_TOKENS];
 		}
-		if (left && room_holders(b, w, until_ns, &n))
+		if (left && room_holders(b, w, engine, until_ns, &n))
 			return -1;
 		n = n > MAX_HOLDERS ? 0 : n;
 		if (2 * ns[LIMIT_KV] > left)

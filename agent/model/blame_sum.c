@@ -319,6 +319,8 @@ static int add_open(struct adder *a, uint32_t request)
 	s->n_gaps += g.token != 0;
 	s->n_odd_gaps += g.token != 0;
 	*(g.token ? &s->gaps_ns : &s->ttfts_ns) += ns;
+	s->n_open_ttfts += !g.token;
+	s->open_ttfts_ns += g.token ? 0 : ns;
 	add_to_top(a, &g);
 	return add_parts(a, &g);
 }

@@ -39,7 +39,9 @@ struct blame_sum {
 	size_t n_pairs;
 	uint64_t n_pairs_not_kept;	/* parts that found no room there */
 	uint32_t n_open;		/* requests that waited when the recording ended, for longer than usual; ... */
-	uint64_t longest_open_ns;	/* ... they are in the sums above, and in no what-if */
+	uint64_t longest_open_ns;	/* ... they are in the sums above, and in no what-if ... */
+	uint32_t n_open_ttfts;		/* ... those without a first token are not in n_ttfts, ... */
+	uint64_t open_ttfts_ns;		/* ... and this much of ttfts_ns is theirs */
 	struct gap top[MAX_TOP_GAPS];	/* odd gaps, most excess first; of TTFTs those that are open only */
 	size_t n_top;
 	struct blame_what_if what_if[MAX_WHAT_IFS + 1];	/* [0] as it was; then by falling gain */

@@ -13,7 +13,7 @@ enum { MAX_BEFORE_NS = 60000000000ull };	/* a claim's clock began at most so lon
 /* ---- before its first step ---- */
 
 /* Nothing ran: an engine that sleeps needs a moment to begin. */
-static void cut_idle(struct walk *w, uint64_t until_ns)
+static void cut_idle(struct walk *w, uint32_t engine, uint64_t until_ns)
 {
 	uint64_t left;
 	struct clue_list l;
@@ -27,7 +27,7 @@ static void cut_idle(struct walk *w, uint64_t until_ns)
 		left = 0;
 	}
 	if (left > TINY_NS) {
-		clues__engine(w->b->clues, w->b->v.seqs[w->seq].engine, w->at_ns, until_ns, &l);
+		clues__engine(w->b->clues, engine, w->at_ns, until_ns, &l);
 		gap_add_clues(w->g, &l, &left);
 	}
 	gap_add(w->g, left > IDLE_NS ? MECH_UNEXPLAINED : MECH_OWN_FRONT,
@@ -48,7 +48,7 @@ static void add_step_wait(struct walk *w, uint32_t step, uint64_t ns, const stru
 
 /* A step that was under way, or planned, when it came. What made it longer than usual, if evidence says,
  * is the reason for that much of the wait. */
-static void cut_planned(struct walk *w, uint32_t step)
+static void cut_planned(struct walk *w, uint32_t engine, uint32_t step)
 {
 	struct step_span at = step_index__span(&w->b->ix, step);
 	uint64_t until = least(at.t1_ns, w->end_ns), wait = less(until, w->at_ns), excess, left;
@@ -59,7 +59,7 @@ static void cut_planned(struct walk *w, uint32_t step)
 	excess = e.n_learnt ? least(wait, less(at.t1_ns - at.t0_ns, e.step_ns)) : 0;
 	left = excess;
 	if (left > e.err_ns && !lost_in(w->b, w->at_ns, until)) {
-		clues__engine(w->b->clues, w->b->v.seqs[w->seq].engine, w->at_ns, until, &l);
+		clues__engine(w->b->clues, engine, w->at_ns, until, &l);
 		gap_add_clues(w->g, &l, &left);
 	}
 	if (left > e.err_ns) {
@@ -81,22 +81,27 @@ static int cut_wait(struct walk *w)
 	uint64_t last_end;
 
 	if (place >= own) {
-		cut_idle(w, first.t0_ns);
+		cut_idle(w, q->engine, first.t0_ns);
 		return 0;
 	}
 	at = step_index__span(&b->ix, b->ix.order[place]);
 	if (at.t0_ns < w->at_ns) {
 		for (uint32_t n = b->turns[q->engine].ahead + 1; n && place < own; n--)
-			cut_planned(w, b->ix.order[place++]);
+			cut_planned(w, q->engine, b->ix.order[place++]);
 	} else {
-		cut_idle(w, at.t0_ns);
+		cut_idle(w, q->engine, at.t0_ns);
 	}
+	/* new ones are taken in before a step: who comes while it is planned is behind nobody */
+	if (place < own && step_had_room(b, b->ix.order[place], place + 1 == own))
+		cut_planned(w, q->engine, b->ix.order[place++]);
 	last_end = least(first.hole_ns, w->end_ns);
 	if (place < own && last_end > w->at_ns) {
 		if (lost_in(b, w->at_ns, last_end)) {
 			gap_add(w->g, MECH_LOST, PROV_NONE, last_end - w->at_ns, NULL, NULL);
 			w->at_ns = last_end;
-		} else if (cut_queue(w, q->open_ns ? most(w->at_ns, least(q->open_ns, last_end)) : last_end)) {
+		} else if (cut_queue(w, q->engine,
+				     q->open_ns ? most(w->at_ns, least(q->open_ns, last_end))
+						: last_end)) {
 			return -1;
 		}
 		/* from then on it may not have waited at all: nobody is to blame */
@@ -253,24 +258,37 @@ static uint32_t computes_for(const struct blame *b, uint32_t engine)
 	return found;
 }
 
-/* Steps that ran without it: it queues behind who was in them. Else evidence, then nothing is known. */
-static void cut_not_begun(struct walk *w, uint32_t engine)
+/* A step under way takes as long as usual; behind the last one the queue stands as it did. */
+static uint64_t queue_end(const struct walk *w, uint32_t engine)
 {
 	const struct step_index *ix = &w->b->ix;
-	size_t place = step_index__after(ix, engine, w->at_ns);
+	uint32_t last = ix->order[ix->first[engine + 1] - 1];
+	struct expected e;
+
+	baseline__step(w->b->base, last, &e);
+	return least(w->b->v.steps[last].t1_ns + e.hole_ns + e.step_ns + e.err_ns, w->end_ns);
+}
+
+/* Steps that ran without it: as of one that got into a step in the end. Then evidence, then
+ * nothing is known. */
+static int cut_not_begun(struct walk *w, uint32_t engine)
+{
+	const struct step_index *ix = &w->b->ix;
+	size_t place = step_index__after(ix, engine, w->at_ns), end = ix->first[engine + 1];
+	uint32_t n = w->b->turns[engine].ahead + 1;
 	uint64_t left;
 	struct clue_list l;
 
-	for (; place < ix->first[engine + 1] && w->at_ns < w->end_ns; place++) {
-		struct step_span at = step_index__span(ix, ix->order[place]);
-		uint64_t until = least(at.t1_ns, w->end_ns);
-
-		if (at.t0_ns > w->at_ns + IDLE_NS)
-			break;
-		w->g->queue_ns[queue_limit(w->b, ix->order[place])] += less(until, w->at_ns);
-		gap_add_members(w->b, w->g, MECH_QUEUE, less(until, w->at_ns), ix->order[place], w->seq);
-		w->at_ns = most(w->at_ns, until);
-	}
+	if (place < end && step_index__span(ix, ix->order[place]).t0_ns >= w->at_ns)
+		cut_idle(w, engine, step_index__span(ix, ix->order[place]).t0_ns);
+	else
+		for (; n && place < end; n--)
+			cut_planned(w, engine, ix->order[place++]);
+	if (place < end && step_had_room(w->b, ix->order[place], false))
+		cut_planned(w, engine, ix->order[place++]);
+	if (place < end && !lost_in(w->b, w->at_ns, w->end_ns) &&
+	    cut_queue(w, engine, queue_end(w, engine)))
+		return -1;
 	left = less(w->end_ns, w->at_ns);
 	clues__engine(w->b->clues, engine, w->at_ns, w->end_ns, &l);
 	gap_add_clues(w->g, &l, &left);
@@ -279,9 +297,10 @@ static void cut_not_begun(struct walk *w, uint32_t engine)
 	gap_add(w->g, left > IDLE_NS ? MECH_UNEXPLAINED : MECH_OWN_FRONT,
 		left > IDLE_NS ? PROV_NONE : PROV_OBSERVED, left, NULL, NULL);
 	w->at_ns = w->end_ns;
+	return 0;
 }
 
-void cut_open_ttft(struct blame *b, const struct rec_request *r, struct gap *g)
+int cut_open_ttft(struct blame *b, const struct rec_request *r, struct gap *g)
 {
 	struct walk w = { .b = b, .g = g, .seq = UINT32_MAX, .at_ns = g->t0_ns, .end_ns = g->t1_ns };
 	const struct rec_sequence *q = r->n_seqs == 1 ? &b->v.seqs[r->seqs[0]] : NULL;
@@ -298,8 +317,9 @@ void cut_open_ttft(struct blame *b, const struct rec_request *r, struct gap *g)
 		}
 		w.end_ns = g->t1_ns;
 		cut_to_end(&w);
-	} else {
-		cut_not_begun(&w, q ? q->engine : computes_for(b, r->engine));
+	} else if (cut_not_begun(&w, q ? q->engine : computes_for(b, r->engine))) {
+		return -1;
 	}
 	g->usual_ns = own_ns(g);
+	return 0;
 }

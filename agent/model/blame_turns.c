@@ -9,7 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_SKIPPED = 15, MIN_TURNS = 32, MIN_ARRIVALS = 8 };
+enum {
+	MAX_SKIPPED = 15,
+	MIN_TURNS = 32,
+	MIN_ARRIVALS = 8,
+	OFTEN = 10 /* of all steps, one in so many */
+};
 
 /* ---- which sequence of a request, and since when the engine has it ---- */
 
@@ -126,6 +131,79 @@ static int learn_ahead(struct blame *b)
 
 /* ---- what a step may have ---- */
 
+/* Steps in which a prompt was cut: these had no token left. */
+struct cuts {
+	uint32_t most; /* tokens */
+	uint64_t n, sum;
+	bool inferred;
+};
+
+static void count_cuts(const struct blame *b, const struct rec_sequence *q, struct cuts *c)
+{
+	for (size_t i = 0; i + 1 < q->n_visits; i++) {
+		const struct rec_step *st = &b->v.steps[q->visits[i].step];
+
+		if (q->visits[i].phase != TL_PREFILL || q->visits[i + 1].phase != TL_PREFILL)
+			continue;
+		c->n++;
+		c->sum += st->n_tokens;
+		c->most = (uint32_t)most(c->most, st->n_tokens);
+		c->inferred |= st->inferred;
+	}
+}
+
+/* A prompt may be cut elsewhere, too: the largest of these steps is full. Where tokens are inferred
+ * it is the one that erred most, and one that is full may seem to have a quarter less. */
+static int learn_tokens(struct blame *b)
+{
+	struct cuts *cuts = calloc(b->v.n_engines + 1, sizeof(*cuts));
+
+	if (!cuts)
+		return -ENOMEM;
+	for (size_t i = 0; i < b->v.n_seqs; i++)
+		count_cuts(b, &b->v.seqs[i], &cuts[b->v.seqs[i].engine]);
+	for (size_t e = 0; e < b->v.n_engines; e++) {
+		const struct cuts *c = &cuts[e];
+
+		b->turns[e].full_tokens = c->inferred ? (uint32_t)(c->sum / c->n / 4 * 3)
+						      : c->most - c->most / 16;
+	}
+	free(cuts);
+	return 0;
+}
+
+/* llama.cpp has slots, with numbers from 0. Of an engine that nothing is known of, what is seen often
+ * is all that it has; vLLM may have as many by chance: its cache is what it lacks. */
+static void learn_places(struct blame *b)
+{
+	for (size_t i = 0; i < b->v.n_seqs; i++) {
+		const struct rec_sequence *q = &b->v.seqs[i];
+
+		if (b->v.engines[q->engine].e.engine == TL_ENGINE_LLAMA && q->n_visits)
+			b->turns[q->engine].places =
+				(uint32_t)most(b->turns[q->engine].places, q->slot + 1ull);
+	}
+	for (size_t e = 0; e < b->v.n_engines; e++) {
+		uint8_t kind = b->v.engines[e].e.engine;
+		struct turns *t = &b->turns[e];
+		size_t n = 0, all = b->ix.first[e + 1] - b->ix.first[e];
+
+		t->full_of_seqs = kind == TL_ENGINE_LLAMA;
+		if (kind == TL_ENGINE_LLAMA)
+			continue;
+		for (size_t i = b->ix.first[e]; i < b->ix.first[e + 1]; i++) {
+			uint32_t n_members = b->v.steps[b->ix.order[i]].n_members;
+
+			if (n_members > t->places) {
+				t->places = n_members;
+				n = 0;
+			}
+			n += n_members == t->places;
+		}
+		t->full_of_seqs = kind != TL_ENGINE_VLLM && n * OFTEN >= all;
+	}
+}
+
 static int learn_limits(struct blame *b)
 {
 	struct engine_limits *limits;
@@ -138,7 +216,8 @@ static int learn_limits(struct blame *b)
 		b->turns[e].max_tokens = limits[e].max_step_tokens;
 	}
 	free(limits);
-	return 0;
+	learn_places(b);
+	return learn_tokens(b);
 }
 
 int turns_learn(struct blame *b)

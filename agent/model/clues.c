@@ -359,6 +359,7 @@ void clues__free(struct clues *c)
 	lines_free(c->engine_lines, c->v->n_engines);
 	lines_free(c->run_lines, c->v->n_engines);
 	lines_free(c->crowd_lines, c->v->n_engines);
+	lines_free(c->kept_lines, c->v->n_engines);
 	lines_free(c->front_lines, c->n_threads);
 	gpu_free(c);
 	send_free(c);

@@ -44,6 +44,12 @@ void clues__engine(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint6
 void clues__crowd(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64_t t1_ns,
 		  struct clue_list *ret);
 
+/* Of vLLM: located pieces of [t0, t1] in which its engine's thread, after the end of a step at
+ * `made`, could not run to hand over what that gave: from then on, until it could for long enough.
+ * Inferred: nobody sees the hand-over. */
+void clues__hand_over(const struct clues *c, uint32_t engine, uint64_t made_ns, uint64_t t0_ns,
+		      uint64_t t1_ns, struct clue_list *ret);
+
 /* Amounts for one step (index), from the device's side: compile, graph miss or padding, a late
  * rank, copies, a host that kept it idle, slow clock, neighbour. `usual_ns`: what the step takes
  * undisturbed (0: not known). They may add up to more than the step's excess: taken in the order

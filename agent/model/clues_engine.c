@@ -7,10 +7,11 @@
 #include <string.h>
 
 enum {
-	MAX_LOOK_NS = 20000000,	/* between two pieces of a wait for a lock */
-	MIN_HOLE_NS = 500000,	/* of a hole between steps, to look for who was busy in it */
-	MAX_BACK = 32,		/* codes to look back over for one that covers a moment */
-	MAX_PIECES_ASKED = 4096,	/* of one span, one by one */
+	MAX_LOOK_NS = 20000000, /* between two pieces of a wait for a lock */
+	MIN_HOLE_NS = 500000, /* of a hole between steps, to look for who was busy in it */
+	MAX_BACK = 32, /* codes to look back over for one that covers a moment */
+	MAX_PIECES_ASKED = 4096, /* of one span, one by one */
+	HAND_OVER_NS = 500000, /* what a thread gave is handed over once it could run so long */
 };
 
 /* ---- spans ---- */
@@ -367,10 +368,23 @@ static int add_pauses(const struct clues *c, uint32_t engine, struct piece_list 
 	return err;
 }
 
+/* Kept an engine's own thread from running, as nothing in its process did? */
+static bool kept_from_running(const struct clues *c, uint32_t engine, const struct piece *p)
+{
+	const struct tl_thread_span *s;
+
+	if (c->v->engines[engine].e.engine != TL_ENGINE_VLLM || p->src != SRC_SPAN ||
+	    p->rank > RANK_PAGE_FAULT)
+		return false;
+	s = &c->ev->spans.v[p->at];
+	return s->hdr.tgid == clues_tgid(c, engine) &&
+	       clues_thread(c, s->hdr.tgid, s->hdr.tid)->t->role == TL_ROLE_ENGINE;
+}
+
 /* workers: its threads. */
 static int engine_line(struct clues *c, uint32_t engine, const struct workers *workers)
 {
-	struct piece_list raw = { 0 }, kept = { 0 }, runs = { 0 }, crowd = { 0 };
+	struct piece_list raw = { 0 }, kept = { 0 }, runs = { 0 }, crowd = { 0 }, own = { 0 };
 	int err = 0;
 
 	for (size_t i = 0; i < workers->l.n && !err; i++)
@@ -387,6 +401,8 @@ static int engine_line(struct clues *c, uint32_t engine, const struct workers *w
 			err = keep_in_holes(c, engine, p, &kept);
 		if (!err && p->rank == RANK_RUN && c->gpu_usual[engine].rank_mask)
 			err = piece_add(&runs, p);
+		if (!err && kept_from_running(c, engine, p))
+			err = piece_add(&own, p);
 	}
 	if (!err)
 		err = add_pauses(c, engine, &kept);
@@ -396,10 +412,13 @@ static int engine_line(struct clues *c, uint32_t engine, const struct workers *w
 		err = line_make(&runs, &c->run_lines[engine]);
 	if (!err)
 		err = line_make(&crowd, &c->crowd_lines[engine]);
+	if (!err)
+		err = line_make(&own, &c->kept_lines[engine]);
 	vec_free(&raw.l);
 	vec_free(&kept.l);
 	vec_free(&runs.l);
 	vec_free(&crowd.l);
+	vec_free(&own.l);
 	return err;
 }
 
@@ -414,7 +433,8 @@ int engine_lines_make(struct clues *c)
 	c->engine_lines = calloc(c->v->n_engines + 1, sizeof(*c->engine_lines));
 	c->run_lines = calloc(c->v->n_engines + 1, sizeof(*c->run_lines));
 	c->crowd_lines = calloc(c->v->n_engines + 1, sizeof(*c->crowd_lines));
-	if (!c->engine_lines || !c->run_lines || !c->crowd_lines)
+	c->kept_lines = calloc(c->v->n_engines + 1, sizeof(*c->kept_lines));
+	if (!c->engine_lines || !c->run_lines || !c->crowd_lines || !c->kept_lines)
 		return -ENOMEM;
 	return workers_each(c, make_line, c);
 }
@@ -469,4 +489,28 @@ void clues__crowd(const struct clues *c, uint32_t engine, uint64_t t0_ns, uint64
 	ret->n = 0;
 	if (engine < c->v->n_engines)
 		list_line(c, &c->crowd_lines[engine], t0_ns, t1_ns, ret);
+}
+
+void clues__hand_over(const struct clues *c, uint32_t engine, uint64_t made_ns, uint64_t t0_ns,
+		      uint64_t t1_ns, struct clue_list *ret)
+{
+	const struct line *l;
+	uint64_t at_ns = made_ns, ran_ns = 0;
+
+	ret->n = 0;
+	if (engine >= c->v->n_engines)
+		return;
+	l = &c->kept_lines[engine];
+	for (size_t i = pieces_after(l->p, l->n, made_ns), n = 0; i < l->n && n < MAX_PIECES_ASKED;
+	     i++, n++) {
+		struct piece p = l->p[i];
+
+		ran_ns += p.t0_ns > at_ns ? p.t0_ns - at_ns : 0;
+		if (p.t0_ns >= t1_ns || ran_ns > HAND_OVER_NS)
+			break;
+		at_ns = p.t1_ns;
+		p.prov = PROV_INFERRED;
+		list_add_piece(c, ret, &p, t0_ns, t1_ns);
+	}
+	list_sort(ret);
 }

@@ -169,6 +169,8 @@ struct clues {
 					 * devices: its threads on a CPU */
 	struct line *crowd_lines;	/* per engine: what its own threads
 					 * waited behind each other */
+	struct line *kept_lines;	/* per vLLM engine: when its own
+					 * thread could not run */
 	struct line *front_lines;	/* per thread; empty for those
 					 * that are not of a front end */
 	uint32_t *fronts;		/* threads that are, by index */

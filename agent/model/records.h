@@ -196,6 +196,7 @@ struct rec_engine {
 	uint64_t exit_ns;	/* 0: still there */
 	uint32_t exit_code;	/* as wait(2) reports it */
 	bool io_uring;
+	uint32_t n_slots;	/* of llama.cpp: those that were seen, by their number; 0: not known */
 };
 
 struct rec_lost {

@@ -23,6 +23,8 @@ static struct slot_state *slot_of(struct model *m, uint32_t engine, uint32_t slo
 			return NULL;
 		es->slots[es->n_slots++].seq = 0;
 	}
+	if (m->engines[engine].e.engine == TL_ENGINE_LLAMA)
+		m->engines[engine].n_slots = (uint32_t)es->n_slots;
 	return &es->slots[slot];
 }
 

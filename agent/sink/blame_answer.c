@@ -304,10 +304,9 @@ static void append_queue_advice(struct sentence *to, const struct model_view *v,
 	else if (limit == LIMIT_SLOTS)
 		append(to, "; %u %% of it while all places were taken: more sequences at once (%s), if there is memory for them",
 		       pct(largest, all), option_text(v, "--parallel", "--max-num-seqs", option, sizeof(option)));
-	else
-		append(to, "; more sequences at once (%s), if there is memory for them",
-		       option_text(v, "--parallel", "--max-num-seqs", option, sizeof(option)));
-	append(to, ", or another replica shortens it");
+	append(to, limit == LIMIT_UNKNOWN
+			   ? "; for want of what is not known; another replica shortens it"
+			   : ", or another replica shortens it");
 }
 
 static void append_advice(struct sentence *to, const struct model_view *v, const struct blame_sum *s,
@@ -421,12 +420,14 @@ static int append_side(struct sentence *to, const struct model_view *v, const st
 {
 	int m = largest_mechanism(s, side), err;
 	uint64_t ns = row_ns(s, m, side), above = above_ns(s, side);
-	char total[UNITS_LEN], all[UNITS_LEN];
+	char total[UNITS_LEN], all[UNITS_LEN], open[OPEN_TEXT] = "";
 
-	append(to, "%s%u %% of the time above baseline %s (%s, that is %u %% of %s) is ",
+	if (side == SIDE_TTFT && s->n_ttfts)
+		open_ttfts_text(s, ", of which ", open);
+	append(to, "%s%u %% of the time above baseline %s (%s, that is %u %% of %s%s) is ",
 	       to->at ? " " : "", pct(ns, above),
 	       side == SIDE_GAPS ? "between tokens" : "before first tokens", units_ns(total, above),
-	       pct(above, all_ns(s, side)), units_ns(all, all_ns(s, side)));
+	       pct(above, all_ns(s, side)), units_ns(all, all_ns(s, side)), open);
 	append_phrase(to, v, s, m);
 	if (said == m) {
 		append(to, ", too.");

@@ -135,7 +135,7 @@ static void write_own(struct page *p, const struct blame_sum *s)
 {
 	static const char *const names[] = { "decode", "prefill", "parsing and tokenizing", "delivery" };
 	uint64_t own = 0, all = s->gaps_ns + s->ttfts_ns;
-	char text[300], ms[UNITS_LEN], total[UNITS_LEN];
+	char text[300], open[OPEN_TEXT], ms[UNITS_LEN], total[UNITS_LEN];
 	int at = 0;
 
 	for (size_t m = 0; m < ARRAY_SIZE(names); m++) {
@@ -149,9 +149,11 @@ static void write_own(struct page *p, const struct blame_sum *s)
 	if (!all)
 		return;
 	fputc('\n', p->out);
-	page__para(p, "own", LABEL, "%s: %u %% of the %s of all gaps (%" PRIu64 ") and waits for first "
-		   "tokens (%" PRIu64 ")", at ? text : "nothing", pct(own, all), units_ns(total, all),
-		   s->n_gaps, s->n_ttfts);
+	page__para(p, "own", LABEL,
+		   "%s: %u %% of the %s of all gaps (%" PRIu64 ") and waits for first "
+		   "tokens (%" PRIu64 "%s)",
+		   at ? text : "nothing", pct(own, all), units_ns(total, all), s->n_gaps,
+		   s->n_ttfts, open_ttfts_text(s, " and ", open));
 }
 
 static void write_hows(struct page *p, const struct blame_text *t)

@@ -422,3 +422,14 @@ const char *not_watched_text(uint64_t known, char *buf, size_t size)
 	}
 	return buf;
 }
+
+const char *open_ttfts_text(const struct blame_sum *s, const char *before, char buf[OPEN_TEXT])
+{
+	char ms[UNITS_LEN];
+
+	buf[0] = '\0';
+	if (s->n_open_ttfts)
+		snprintf(buf, OPEN_TEXT, "%s%s of %u still waiting", before,
+			 units_ns(ms, s->open_ttfts_ns), s->n_open_ttfts);
+	return buf;
+}

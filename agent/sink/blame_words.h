@@ -25,6 +25,11 @@ const char *mechanisms_text(uint64_t bits, char *buf, size_t size);
  * the scheduler's and what is lost or unexplained are left out. */
 const char *not_watched_text(uint64_t known, char *buf, size_t size);
 
+/* ", of which 2.26 s of 3 still waiting" behind a total of waits for first tokens; `before`: how it
+ * begins. "" if none is. Returns buf. */
+enum { OPEN_TEXT = 80 };
+const char *open_ttfts_text(const struct blame_sum *s, const char *before, char buf[OPEN_TEXT]);
+
 /* What to do about it, as a clause; "" where there is nothing to say. */
 const char *mechanism_advice(enum mechanism m);
 

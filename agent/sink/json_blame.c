@@ -274,6 +274,8 @@ int json_blame(struct jsonw *w, const struct model_view *v, struct blame *b, con
 	json_known_count(w, "gaps_above_baseline", s->n_odd_gaps);
 	json_known_count(w, "gaps_without_baseline", s->n_no_baseline);
 	json_known_count(w, "ttfts", s->n_ttfts);
+	json_ms(w, "open_ttfts_ms", (int64_t)s->open_ttfts_ns);
+	json_known_count(w, "open_ttfts", s->n_open_ttfts);
 	json_known_count(w, "baseline_steps", s->n_learnt);
 	write_provenance(w, s);
 	jsonw__end_object(w);

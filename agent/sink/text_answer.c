@@ -151,10 +151,11 @@ static bool is_full(const struct model_view *v, const struct summary *s)
 }
 
 /* "Of all waiting for first tokens (12.3 s of 40 requests): 71 % waiting for a slot, 20 % ..." */
-static void write_shares(struct page *p, const struct model_view *v, const struct summary *s, const struct waits *w)
+static void write_shares(struct page *p, const struct model_view *v, const struct summary *s,
+			 const struct waits *w, const struct blame_sum *sum)
 {
 	uint64_t full_ns = w->part_ns[PART_WAIT_SLOT] + w->part_ns[PART_WAIT_QUEUE];
-	char text[400], total[UNITS_LEN], full[80] = "";
+	char text[400], total[UNITS_LEN], full[80] = "", open[OPEN_TEXT];
 	uint32_t named = 0;
 	int at = 0;
 
@@ -171,8 +172,9 @@ static void write_shares(struct page *p, const struct model_view *v, const struc
 	}
 	if (is_full(v, s) && share_pct(w, full_ns) >= FULL_SHARE_PCT)
 		snprintf(full, sizeof(full), "; the batch is nearly always full at %u", s->batch.max);
-	page__para(p, "", 0, "Of all waiting for first tokens (%s, %zu request%s): %s%s.",
-		   units_ns(total, w->total_ns), w->n, plural_s(w->n), text, full);
+	page__para(p, "", 0, "Of all waiting for first tokens (%s, %zu request%s%s): %s%s.",
+		   units_ns(total, w->total_ns), w->n, plural_s(w->n),
+		   open_ttfts_text(sum, "; not in it ", open), text, full);
 }
 
 static void write_urgent(void *ctx, const char *sentence)
@@ -302,7 +304,7 @@ int text_answer(struct page *p, const struct model_view *v, const struct summary
 		   dist_text("TTFT", &s->all.ttft, ttft, sizeof(ttft)), tpot, e2e, w.worst);
 	page__style(p, STYLE_PLAIN);
 	err = write_at_client(p, v, s, sum);
-	write_shares(p, v, s, &w);
+	write_shares(p, v, s, &w, sum);
 	blame_sum__free(sum);
 	return err;
 }

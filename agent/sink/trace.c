@@ -5,6 +5,7 @@
 #include "base/pct.h"
 #include "model/evidence.h"
 #include "model/leads.h"
+#include "model/room.h"
 #include "sink/gpu_words.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@ const char *const part_names[N_PARTS] = {
 	[PART_READ] = "arrival to read by the server",
 	[PART_BEFORE_SUBMIT] = "in the front end (parse, tokenize)",
 	[PART_WAIT_SLOT] = "waiting for a slot",
-	[PART_WAIT_STEP] = "waiting for the next step",
+	[PART_WAIT_STEP] = "until a step could take it in",
 	[PART_WAIT_QUEUE] = "in the queue, not scheduled",
 	[PART_PREFILL] = "prefill steps",
 	[PART_PARKED] = "parked after preemption",
@@ -118,11 +119,13 @@ static void add_wait(struct trace *t, enum part part, uint64_t until, uint32_t b
 		find_steps_in(t, &t->segs[n], before);
 }
 
-/* When the first step of its engine began that could have had it. */
+/* When the first step of its engine began that could have had it. One that began while it came, with
+ * room for it, could not: then it is in the next one beside all of that one's members. */
 static uint64_t next_step_ns(const struct trace *t)
 {
 	uint64_t from = t->n ? t->segs[t->n - 1].t1_ns : t->t0_ns;
-	uint64_t next = t->v->steps[t->q->visits[0].step].t0_ns;
+	uint64_t own = t->v->steps[t->q->visits[0].step].t0_ns, next = own;
+	uint32_t first = 0, n = 0;
 
 	for (uint32_t i = t->q->visits[0].step; i-- > 0;) {
 		const struct rec_step *st = &t->v->steps[i];
@@ -131,10 +134,27 @@ static uint64_t next_step_ns(const struct trace *t)
 			continue;
 		if (st->t1_ns <= from)
 			break;
-		if (st->t0_ns >= from && st->t0_ns < next)
+		if (st->t0_ns < from || st->t0_ns >= own)
+			continue;
+		n++;
+		if (st->t0_ns < next) {
 			next = st->t0_ns;
+			first = i;
+		}
 	}
-	return next;
+	return n == 1 && step_all_run_on(t->v, first) && !step_cuts_a_prompt(t->v, first) ? own
+											  : next;
+}
+
+/* Until when its slot was another's while none was left; 0: it did not wait for that. */
+static uint64_t slot_freed_ns(const struct trace *t, const struct rec_sequence *before)
+{
+	uint32_t n_slots = t->v->engines[t->q->engine].n_slots, last;
+
+	if (!before)
+		return 0;
+	last = before->visits[before->n_visits - 1].step;
+	return t->v->steps[last].n_members < n_slots ? 0 : t->v->steps[last].t1_ns;
 }
 
 static void add_before_steps(struct trace *t, int *err)
@@ -143,7 +163,7 @@ static void add_before_steps(struct trace *t, int *err)
 	const struct rec_sequence *before = slot_predecessor(t->v, t->q);
 	uint32_t own = t->q->visits[0].step;
 	uint64_t first_step = t->v->steps[own].t0_ns;
-	uint64_t freed = before ? seq_end_ns(t->v, before) : 0;
+	uint64_t freed = slot_freed_ns(t, before);
 	size_t n;
 
 	add(t, PART_READ, r->at_ns[P_REQ_LAST_BYTE], err);

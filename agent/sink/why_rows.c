@@ -332,14 +332,14 @@ static void wait_row(struct build *b, const struct segment *s)
 		    holders(t, s, had, sizeof(had)), s->n_steps, plural_s(s->n_steps), who);
 	else if (s->n_steps)
 		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT,
-		    "waiting for the next step; %u step%s ran: %s", s->n_steps,
+		    "until a step could take it in; %u step%s ran: %s", s->n_steps,
 		    plural_s(s->n_steps), who);
 	else if (pause_during(t->v, t->v->seqs[s->seq].engine, s->t0_ns, s->t1_ns, &pause))
 		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT,
-		    "waiting for the next step; none ran: the server was paused, %s by port %u",
+		    "until a step could take it in; none ran: the server was paused, %s by port %u",
 		    t->v->others[pause.other].path, t->v->others[pause.other].peer_port);
 	else
-		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "waiting for the next step; none ran");
+		row(b, s->t0_ns, s->t1_ns, STYLE_WAIT, "until a step could take it in; none ran");
 }
 
 /* ---- the rest ---- */

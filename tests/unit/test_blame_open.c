@@ -119,8 +119,54 @@ static void test_open__queues_behind_others(void **state)
 	g = open_gap(t, 2);
 	assert_non_null(g);
 	assert_int_equal(g->token, 0);
-	assert_int_equal(of(g, MECH_QUEUE), MS(1000 - 5 - 1));
+	assert_int_equal(of(g, MECH_STEP_WAIT), MS(20 - 5 - 1));
+	assert_int_equal(of(g, MECH_QUEUE), MS(1000 - 20));
 	assert_int_equal(of(g, MECH_OWN_FRONT), MS(1));
+}
+
+/* Both places are taken, and between steps the engine is slow: that it waits in the queue is no less true. */
+static void test_open__queues_for_a_place(void **state)
+{
+	struct told *t = *state;
+	double at = run(t->f, begin(t->f, 2), 50, 20, 2), came = at - 5;
+	const struct gap *g;
+	uint32_t c;
+
+	t->f->engines[0].e.engine = TL_ENGINE_LLAMA;
+	c = (uint32_t)(fake_request(t->f, came) - t->f->reqs);
+	fake_point(&t->f->reqs[c], P_REQ_LAST_BYTE, came);
+	fake_point(&t->f->reqs[c], P_SUBMIT, came);
+	for (int i = 0; i < 10; i++, at += 50)
+		run(t->f, at + 30, 1, 20, 2);
+	cut_off(t->f, c, at + 10);	/* the next step is under way */
+	g = open_gap(t, c);
+	assert_non_null(g);
+	assert_int_equal(of(g, MECH_UNEXPLAINED), 0);
+	assert_int_equal(g->queue_ns[LIMIT_SLOTS], of(g, MECH_QUEUE));
+	assert_true(of(g, MECH_QUEUE) > MS(450));
+	for (uint32_t r = 0; r < 2; r++)
+		for (size_t i = 0; i < g->n_parts; i++)
+			if (g->parts[i].who.type == WHO_REQUEST && g->parts[i].who.id == r)
+				assert_true(g->parts[i].ns > MS(220));
+}
+
+/* It is the third of three places: when the recording ends its first step is near. */
+static void test_open__with_a_place_left(void **state)
+{
+	struct told *t = *state;
+	double at = run(t->f, run(t->f, begin(t->f, 3), 10, 20, 3), 50, 20, 2);
+	const struct gap *g;
+	uint32_t c;
+
+	t->f->engines[0].e.engine = TL_ENGINE_LLAMA;
+	c = (uint32_t)(fake_request(t->f, at - 1) - t->f->reqs);
+	fake_point(&t->f->reqs[c], P_REQ_LAST_BYTE, at - 1);
+	at = run(t->f, at, 1, 90, 2);
+	cut_off(t->f, c, at);
+	g = open_gap(t, c);
+	assert_non_null(g);
+	assert_int_equal(of(g, MECH_QUEUE), 0);
+	assert_int_equal(of(g, MECH_STEP_WAIT), MS(91));
 }
 
 static void test_open__in_the_front_end(void **state)
@@ -167,7 +213,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(between_two_tokens), T(the_engine_hangs), T(others_go_on), T(made_and_not_written), T(parked),
-		T(queues_behind_others), T(in_the_front_end), T(its_own_prompt), T(was_there_before),
+		T(queues_behind_others), T(queues_for_a_place), T(with_a_place_left), T(in_the_front_end), T(its_own_prompt), T(was_there_before),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

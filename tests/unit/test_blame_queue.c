@@ -95,9 +95,74 @@ static void test_queue__nobody_knows_for_what(void **state)
 	const struct gap *g;
 
 	vllm(t, 8, 512);
-	g = wait_of(t, 10);	/* a cache that is nearly empty */
-	assert_int_equal(g->queue_ns[LIMIT_UNKNOWN], MS(500));
-	assert_int_equal(by_request(g, 0), MS(250));
+	g = wait_of(t, 10);	/* a cache that is nearly empty: the first step may have been planned before it came */
+	assert_int_equal(g->queue_ns[LIMIT_UNKNOWN], MS(450));
+	assert_int_equal(of(g, MECH_QUEUE), MS(450));
+	assert_int_equal(by_request(g, 0), MS(225));
+	assert_int_equal(of(g, MECH_STEP_WAIT), MS(10 + 50));
+}
+
+/* Two run on, and a third comes while the engine plans a step, in which another prompt is computed: of so many tokens. */
+static const struct gap *amid_planning(struct told *t, uint8_t engine, uint32_t n_tokens)
+{
+	struct fake *f = t->f;
+	double at = run(f, begin(f, 3), 20, 20, 2);
+	uint32_t other = answer(f, at), c = answer(f, at + 0.9);
+
+	f->engines[0].e.engine = engine;
+	fake_step(f, at + 1, at + 81);
+	decode(f, 0, at + 81);
+	decode(f, 1, at + 81);
+	fake_member(f, other, 'P', n_tokens);
+	fake_stats(f, 10, 3, 1);
+	write_at(f, other, at + 81);
+	at += 82;
+	fake_step(f, at, at + 30);
+	for (uint32_t s = 0; s < 2; s++)
+		decode(f, s, at + 30);
+	decode(f, other, at + 30);
+	fake_member(f, c, 'P', 40);
+	write_at(f, c, at + 30);
+	return ttft(t, c);
+}
+
+static void assert_waits_for_a_step(const struct gap *g, uint32_t other)
+{
+	assert_int_equal(of(g, MECH_QUEUE), 0);
+	for (int i = 0; i < N_QUEUE_LIMITS; i++)
+		assert_int_equal(g->queue_ns[i], 0);
+	assert_int_equal(of(g, MECH_STEP_WAIT), MS(80));
+	assert_who(&part(g, MECH_STEP_WAIT)->who, WHO_REQUEST, other);
+}
+
+static void test_queue__behind_nobody_with_a_slot_left(void **state)
+{
+	assert_waits_for_a_step(amid_planning(*state, TL_ENGINE_LLAMA, 64), 3);
+}
+
+static void test_queue__behind_nobody_in_an_engine_that_says_nothing(void **state)
+{
+	assert_waits_for_a_step(amid_planning(*state, TL_ENGINE_UNKNOWN, 64), 3);
+}
+
+static void test_queue__behind_nobody_with_tokens_left(void **state)
+{
+	struct told *t = *state;
+
+	vllm(t, 8, 512);
+	assert_waits_for_a_step(amid_planning(t, TL_ENGINE_VLLM, 64), 3);
+}
+
+static void test_queue__behind_a_prompt_that_took_all_tokens(void **state)
+{
+	struct told *t = *state;
+	const struct gap *g;
+
+	vllm(t, 8, 512);
+	g = amid_planning(t, TL_ENGINE_VLLM, 510);
+	assert_int_equal(g->queue_ns[LIMIT_TOKENS], MS(80));
+	assert_int_equal(by_request(g, 3), MS(80));
+	assert_int_equal(of(g, MECH_STEP_WAIT), 0);
 }
 
 static void test_queue__limits_are_not_known(void **state)
@@ -181,6 +246,46 @@ static void test_queue__for_the_turn_of_a_prompt(void **state)
 	assert_int_equal(g->queue_ns[LIMIT_UNKNOWN], MS(200));
 }
 
+/* Nobody was told how much a step may have, but prompts are cut at 512 tokens. */
+static void test_queue__for_tokens_where_prompts_are_cut(void **state)
+{
+	struct told *t = *state;
+	uint32_t large;
+	const struct gap *g = behind_a_prompt(t, 10, &large);
+
+	assert_int_equal(g->queue_ns[LIMIT_TOKENS], MS(400));
+	assert_true(by_request(g, large) > MS(390));
+}
+
+static void told_tokens(struct told *t, double at, uint32_t seq, uint32_t n_tokens, char what)
+{
+	fake_step(t->f, at, at + 20);
+	decode(t->f, 0, at + 20);
+	fake_member(t->f, seq, what, n_tokens);
+}
+
+/* As they are inferred from launches: where a prompt was cut, now a few more tokens, now a few less. */
+static void test_queue__for_tokens_that_are_inferred(void **state)
+{
+	struct told *t = *state;
+	static const uint32_t n_tokens[] = { 250, 215, 290, 240, 205, 251 };
+	struct fake *f = t->f;
+	double at = run(f, begin(f, 1), 20, 20, 1);
+	uint32_t large = answer(f, at), c = answer(f, at + 1);
+	const struct gap *g;
+
+	for (int i = 0; i < 6; i++, at += 20)
+		told_tokens(t, at, large, n_tokens[i], i < 5 ? 'p' : 'P');
+	write_at(f, large, at);
+	told_tokens(t, at, c, 40, 'P');
+	write_at(f, c, at + 20);
+	for (size_t i = 0; i < f->v.n_steps; i++)
+		f->steps[i].inferred = 1;
+	g = ttft(t, c);
+	assert_int_equal(g->queue_ns[LIMIT_TOKENS], MS(100));
+	assert_int_equal(by_request(g, large), MS(100));
+}
+
 static int try_wait(struct told *t)
 {
 	struct blame *b = NULL;
@@ -210,7 +315,10 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(test_queue__##name, setup, teardown)
 		T(for_places), T(for_room_in_the_cache), T(for_room_without_counters), T(nobody_knows_for_what),
 		T(limits_are_not_known), T(limits_of_another_server), T(for_tokens_and_then_for_room),
-		T(for_room_though_steps_are_full), T(for_the_turn_of_a_prompt), T(out_of_memory),
+		T(for_room_though_steps_are_full), T(for_the_turn_of_a_prompt),
+		T(behind_nobody_with_a_slot_left), T(behind_nobody_in_an_engine_that_says_nothing),
+		T(behind_nobody_with_tokens_left), T(behind_a_prompt_that_took_all_tokens),
+		T(for_tokens_where_prompts_are_cut), T(for_tokens_that_are_inferred), T(out_of_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -350,8 +350,9 @@ static void test_blame__step_under_way_was_held_up(void **state)
 }
 
 /* llama.cpp's thread had computed a step and got no CPU to hand its token over: for 75 of the 80 ms till the write.
- * In vLLM another thread does that: no matter whether this one had a CPU, but it matters who kept the GIL from both. */
-static void late_hand_over(struct told *t, uint16_t engine, bool for_a_lock)
+ * In vLLM another thread does that, to which this one gives it right after the step: no matter whether it had a CPU later,
+ * but it matters who kept the GIL from both. */
+static void late_hand_over(struct told *t, uint16_t engine, bool for_a_lock, double since_ms)
 {
 	struct fake *f = t->f;
 	struct tl_thread thread = { .hdr = { sizeof(thread), TL_THREAD, 0, 4242, 4243, fake_ns(0) },
@@ -372,7 +373,7 @@ static void late_hand_over(struct told *t, uint16_t engine, bool for_a_lock)
 	fake_step(f, at, at + 20);
 	decode(f, 0, at + 100);
 	run(f, at + 96, 10, 20, 1);
-	span.since_ns = fake_ns(at + 20);
+	span.since_ns = fake_ns(at + 20 + since_ms);
 	span.hdr.ts_ns = fake_ns(at + 95);
 	assert_int_equal(evidence_on(&t->evidence, &thread.hdr), 0);
 	assert_int_equal(evidence_on(&t->evidence, &span.hdr), 0);
@@ -385,7 +386,7 @@ static void test_blame__hand_over_was_held_up(void **state)
 	struct told *t = *state;
 	const struct gap *g;
 
-	late_hand_over(t, TL_ENGINE_LLAMA, false);
+	late_hand_over(t, TL_ENGINE_LLAMA, false, 0);
 	g = odd(t, 0);
 	assert_int_equal(part(g, MECH_RUN_QUEUE)->ns, MS(75));
 	assert_string_equal(part(g, MECH_RUN_QUEUE)->who.name, "ffmpeg");
@@ -396,8 +397,23 @@ static void test_blame__hand_over_was_over(void **state)
 {
 	struct told *t = *state;
 
-	late_hand_over(t, TL_ENGINE_VLLM, false);
+	late_hand_over(t, TL_ENGINE_VLLM, false, 2);
 	assert_int_equal(of(odd(t, 0), MECH_RUN_QUEUE), 0);
+}
+
+static void test_blame__hand_over_got_no_cpu(void **state)
+{
+	struct told *t = *state;
+	const struct gap *g;
+
+	late_hand_over(t, TL_ENGINE_VLLM, false, 0.375);
+	g = odd(t, 0);
+	assert_int_equal(part(g, MECH_RUN_QUEUE)->ns, MS(75) - MS(0.375));
+	assert_int_equal(part(g, MECH_RUN_QUEUE)->prov, PROV_INFERRED);
+	assert_string_equal(part(g, MECH_RUN_QUEUE)->who.name, "ffmpeg");
+	for (size_t i = 0; i < t->n; i++)	/* and not once more for the steps behind it */
+		if (&t->gaps[i] != g)
+			assert_int_equal(of(&t->gaps[i], MECH_RUN_QUEUE), 0);
 }
 
 static void test_blame__hand_over_waited_for_the_gil(void **state)
@@ -405,7 +421,7 @@ static void test_blame__hand_over_waited_for_the_gil(void **state)
 	struct told *t = *state;
 	const struct gap *g;
 
-	late_hand_over(t, TL_ENGINE_VLLM, true);
+	late_hand_over(t, TL_ENGINE_VLLM, true, 0);
 	g = odd(t, 0);
 	assert_int_equal(part(g, MECH_GIL)->ns, MS(75));
 	assert_int_equal(part(g, MECH_GIL)->who.id, 99);
@@ -593,7 +609,7 @@ int main(void)
 		T(test_blame__stream_without_steps), T(test_blame__tokens_of_drafts),
 		T(test_blame__ttft_of_long_prompt), T(test_blame__step_under_way_was_held_up),
 		T(test_blame__hand_over_was_held_up), T(test_blame__hand_over_was_over),
-		T(test_blame__hand_over_waited_for_the_gil),
+		T(test_blame__hand_over_waited_for_the_gil), T(test_blame__hand_over_got_no_cpu),
 		T(test_blame__queue_behind_slot_holder), T(test_blame__step_wait_for_decodes),
 		T(test_blame__queue_behind_those_that_run), T(test_blame__queue_behind_a_prompt),
 		T(test_blame__steps_planned_ahead), T(test_blame__shared_prefill),

@@ -50,9 +50,9 @@ static void test_answer__what_would_shorten_the_queue(void **state)
 		{ TL_ENGINE_VLLM, LIMIT_TOKENS, "; 75 % of it while the prompts of others filled the steps: more tokens in a "
 						"step (vLLM --max-num-batched-tokens), which makes it longer, or another "
 						"replica shortens it." },
-		{ TL_ENGINE_VLLM, LIMIT_UNKNOWN, "of TTFTs on 1 request; more sequences at once (vLLM --max-num-seqs), if there "
-						 "is memory for them, or another replica shortens it." },
-		{ TL_ENGINE_UNKNOWN, LIMIT_UNKNOWN, "; more sequences at once (llama.cpp --parallel, vLLM --max-num-seqs), if" },
+		{ TL_ENGINE_UNKNOWN, LIMIT_SLOTS, ": more sequences at once (llama.cpp --parallel, vLLM --max-num-seqs), if" },
+		{ TL_ENGINE_VLLM, LIMIT_UNKNOWN, "of TTFTs on 1 request; for want of what is not known; another replica "
+						 "shortens it." },
 	};
 	struct fake *f = *state;
 	struct gap *g;
@@ -69,6 +69,23 @@ static void test_answer__what_would_shorten_the_queue(void **state)
 		answer_of(f, text);
 		assert_has(text, cases[i].want);
 	}
+}
+
+/* As many waits as in the report, and what is more is said to be of those that still wait. */
+static void test_answer__what_still_waits(void **state)
+{
+	struct fake *f = *state;
+	struct gap *g;
+	char text[2000];
+
+	fake_request(f, 0);
+	fake_request(f, 0);
+	fake_part(fake_gap(0, 0, 0, 5), MECH_RUN_QUEUE, 300);
+	g = fake_gap(1, 0, 0, 5);
+	g->open = true;
+	fake_part(g, MECH_RUN_QUEUE, 100);
+	answer_of(f, text);
+	assert_has(text, "before first tokens (400 ms, that is 100 % of 400 ms, of which 100 ms of 1 still waiting) is");
 }
 
 static void test_answer__who_is_left_out(void **state)
@@ -110,7 +127,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 		T(test_answer__what_would_shorten_the_queue), T(test_answer__spread_over_many),
-		T(test_answer__who_is_left_out),
+		T(test_answer__who_is_left_out), T(test_answer__what_still_waits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -485,7 +485,7 @@ static void test_why__a_wait_names_who_filled_it(void **state)
 
 	crowded_prefill(f, 462);
 	text = why(f, 2);
-	assert_has(text, "1.05 s waiting for the next step (behind prefill of r1 (462 tok), "
+	assert_has(text, "1.05 s until a step could take it in (behind prefill of r1 (462 tok), "
 			 "r2 (50 tok))");
 	free(text);
 }

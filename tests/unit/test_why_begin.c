@@ -62,10 +62,101 @@ static void test_why_begin__is_not_known(void **state)
 	free(text);
 }
 
+static void step_of(struct fake *f, double at_ms, double end_ms, const char *phases, const uint32_t *n_tokens)
+{
+	fake_step(f, at_ms, end_ms);
+	for (uint32_t s = 0; phases[s]; s++)
+		if (phases[s] != ' ')
+			fake_member(f, s, phases[s], phases[s] == 'd' ? 1 : n_tokens[s]);
+}
+
+/* Two run, and a third comes within the step before the last one of the first, whose slot it gets. */
+static struct trace comes_third(struct fake *f, double came_ms)
+{
+	static const uint32_t n_tokens[] = { 60, 50, 40 };
+
+	for (uint32_t i = 0; i < 3; i++) {
+		struct rec_request *r = fake_request(f, i < 2 ? 0 : came_ms);
+
+		fake_point(r, P_REQ_LAST_BYTE, i < 2 ? 0 : came_ms);
+		fake_point(r, P_SUBMIT, i < 2 ? 0 : came_ms);
+		fake_seq(f, r, i % 2);
+		fake_chunk(r, 300, TL_CHUNK_TEXT);
+	}
+	f->engines[0].e.engine = TL_ENGINE_LLAMA;
+	step_of(f, 0, 100, "PP", n_tokens);
+	step_of(f, 100, 200, "dd", n_tokens);
+	step_of(f, 201, 300, " dP", n_tokens);
+	return trace_of(f, 2);
+}
+
+static void test_why_begin__another_slot_was_free(void **state)
+{
+	struct fake *f = *state;
+	struct trace t;
+
+	f->engines[0].n_slots = 4;
+	t = comes_third(f, 150);
+	assert_int_equal(t.sum_ns[PART_WAIT_SLOT], 0);
+	assert_int_equal(t.sum_ns[PART_WAIT_STEP], 51000000);
+	trace__free(&t);
+}
+
+static void test_why_begin__no_slot_was_free(void **state)
+{
+	struct fake *f = *state;
+	struct trace t;
+
+	f->engines[0].n_slots = 2;
+	t = comes_third(f, 150);
+	assert_int_equal(t.sum_ns[PART_WAIT_SLOT], 50000000);
+	assert_int_equal(t.sum_ns[PART_WAIT_STEP], 1000000);
+	trace__free(&t);
+}
+
+/* A step begins as it comes; both of its members are beside it in the next one, unless the prompt of one goes on there. */
+static struct trace comes_amid_planning(struct fake *f, bool cut)
+{
+	static const uint32_t n_tokens[] = { 60, 50, 40 };
+
+	for (uint32_t i = 0; i < 3; i++) {
+		struct rec_request *r = fake_request(f, i < 2 ? 0 : 99);
+
+		fake_point(r, P_REQ_LAST_BYTE, i < 2 ? 0 : 99);
+		fake_seq(f, r, i);
+		fake_chunk(r, 300, TL_CHUNK_TEXT);
+	}
+	f->engines[0].e.engine = TL_ENGINE_LLAMA;
+	step_of(f, 0, 98, "P", n_tokens);
+	step_of(f, 100, 200, cut ? "dp" : "dP", n_tokens);
+	step_of(f, 201, 300, cut ? "dPP" : "ddP", n_tokens);
+	return trace_of(f, 2);
+}
+
+static void test_why_begin__while_a_step_is_planned(void **state)
+{
+	struct trace t = comes_amid_planning(*state, false);
+
+	assert_int_equal(t.sum_ns[PART_WAIT_QUEUE], 0);
+	assert_int_equal(t.sum_ns[PART_WAIT_STEP], 102000000);
+	trace__free(&t);
+}
+
+static void test_why_begin__while_a_full_step_is_planned(void **state)
+{
+	struct trace t = comes_amid_planning(*state, true);
+
+	assert_int_equal(t.sum_ns[PART_WAIT_STEP], 1000000);
+	assert_int_equal(t.sum_ns[PART_WAIT_QUEUE], 101000000);
+	trace__free(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_why_begin__is_not_known, setup, teardown),
+#define T(name) cmocka_unit_test_setup_teardown(test_why_begin__##name, setup, teardown)
+		T(is_not_known), T(another_slot_was_free), T(no_slot_was_free), T(while_a_step_is_planned),
+		T(while_a_full_step_is_planned),
 	};
 
 	return cmocka_run_group_tests_name("why_begin", tests, NULL, NULL);
