@@ -64,10 +64,9 @@ void json_gpu_step(struct jsonw *w, const struct model_view *v, size_t step)
 	write_ns(w, "gpu_busy_ms", s->busy_ns);
 	write_ns(w, "gpu_idle_ms", s->at_least ? GPU_UNKNOWN : s->idle_ns);
 	json_maybe_count(w, "launches", s->launches, s->counted);
-	if (s->seen && s->graph == TL_GRAPH_HIT && !s->sized)
-		json_str(w, "graph", "replayed");
-	else
-		json_str(w, "graph", s->seen ? gpu_graph_name(s->graph) : NULL);
+	json_str(w, "graph", s->seen ? gpu_graph_name(s->graph) : NULL);
+	jsonw__key(w, "graph_maybe_padded");
+	jsonw__bool(w, s->seen && s->graph == TL_GRAPH_HIT && !s->sized);
 	json_since(w, "t_launch_ms", s->launch_ns, v->t0_ns);
 	json_since(w, "t_gpu0_ms", s->gpu0_ns, v->t0_ns);
 	json_since(w, "t_gpu1_ms", s->gpu1_ns, v->t0_ns);

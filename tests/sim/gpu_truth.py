@@ -124,7 +124,8 @@ class Comparison:
 		launches = self.launches(s)
 		if r["launches"] is not None:
 			self.note("launches", r["launches"] == launches, s["step"], r["launches"], launches)
-		self.note("graph", r["graph"] == s["graph"] or (r["graph"] == "replayed" and s["graph"] in ("hit", "padded")), s["step"], r["graph"], s["graph"])
+		self.note("graph", r["graph"] == s["graph"] or (r["graph_maybe_padded"] and s["graph"] == "padded"),
+			s["step"], r["graph"], s["graph"])
 		want, got = self.wanted(s, known), self.members(r, ids, known)
 		self.note("members", want == got, s["step"], sorted(want - got), sorted(got - want))
 		for phase in "pd":
