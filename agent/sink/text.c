@@ -428,51 +428,62 @@ static void write_claim(void *ctx, const char *sentence)
 	page__para(c->p, "  -", 4, "%s", sentence);
 }
 
-int text_report(const struct model_view *v, const struct summary *s, const struct text_opts *o,
-		FILE *out)
+static int write_report(struct page *p, const struct model_view *v, const struct summary *s,
+			struct blame *b, size_t max_requests)
 {
-	struct note_ctx notes;
-	struct page p;
-	int err;
+	struct note_ctx notes = { p, 0 };
+	int err = text_answer(p, v, s, b);
 
-	page__init(&p, o, out);
-	notes = (struct note_ctx){ &p, 0 };
-	err = text_answer(&p, v, s);
 	if (err)
 		return err;
-	fputc('\n', out);
-	text_seen(&p, v, s);
-	text_cost(&p, v, s);
-	err = text_engines(&p, v);
+	fputc('\n', p->out);
+	text_seen(p, v, s);
+	text_cost(p, v, s);
+	err = text_engines(p, v);
 	if (err)
 		return err;
-	text_capture(&p, v);
-	err = text_gpu(&p, v);
+	text_capture(p, v);
+	err = text_gpu(p, v);
 	if (err)
 		return err;
 	if (v->n_requests) {
-		write_percentiles(&p, v, s);
-		write_classes(&p, &by_input, s->by_input);
-		write_classes(&p, &by_output, s->by_output);
-		write_classes(&p, &by_prefix, s->by_prefix);
-		write_rates(&p, v, s);
-		text_batch(&p, s);
-		err = text_fronts(&p, v);
+		write_percentiles(p, v, s);
+		write_classes(p, &by_input, s->by_input);
+		write_classes(p, &by_output, s->by_output);
+		write_classes(p, &by_prefix, s->by_prefix);
+		write_rates(p, v, s);
+		text_batch(p, s);
+		err = text_fronts(p, v);
 		if (!err)
-			err = text_scheduler(&p, v, s);
+			err = text_scheduler(p, v, s);
 		if (!err)
-			err = text_slowest(&p, v, o->max_requests);
+			err = text_slowest(p, v, b, max_requests);
 		if (err)
 			return err;
-		text_failures(&p, v);
+		text_failures(p, v);
 	}
-	err = claims_each(v, MAX_CLAIMS, write_claim, &(struct note_ctx){ &p, 0 });
+	err = claims_each(v, MAX_CLAIMS, write_claim, &(struct note_ctx){ p, 0 });
 	if (err)
 		return err;
 	err = notes_each(v, s, write_note, &notes);
 	if (err)
 		return err;
 	if (v->n_requests)
-		write_definitions(&p);
-	return page__finish(&p);
+		write_definitions(p);
+	return 0;
+}
+
+int text_report(const struct model_view *v, const struct summary *s, const struct text_opts *o,
+		FILE *out)
+{
+	struct blame *b;
+	struct page p;
+	int err = blame__new(v, &b);
+
+	if (err)
+		return err;
+	page__init(&p, o, out);
+	err = write_report(&p, v, s, b, o->max_requests);
+	blame__free(b);
+	return err ? err : page__finish(&p);
 }

@@ -62,10 +62,11 @@ struct waits {
 };
 
 /* "; most of the worst TTFT (r17, 380 ms): 291 ms waiting for a slot ..." */
-static void worst_text(const struct trace *t, int64_t ttft, char *buf, size_t size)
+static void worst_text(const struct trace *t, struct blame *b, int64_t ttft, char *buf, size_t size)
 {
 	char total[UNITS_LEN], share[UNITS_LEN], what[500];
 	int part = largest_part(t->ttft_ns, 0);
+	bool held_up;
 
 	units_ns(total, (uint64_t)ttft);
 	units_ns(share, t->ttft_ns[part]);
@@ -74,15 +75,18 @@ static void worst_text(const struct trace *t, int64_t ttft, char *buf, size_t si
 			 t->r->req, total);
 		return;
 	}
-	if (part == PART_DELIVERY)
+	held_up = text_held_up(t, b, (enum part)part, what, sizeof(what));
+	if (held_up)
+		*share = '\0';
+	else if (part == PART_DELIVERY)
 		snprintf(what, sizeof(what), "delivery of the first token");
 	else if (part == PART_PREFILL && !t->beside.n)
 		snprintf(what, sizeof(what), "its own prefill");
 	else
 		who__text(t, (enum part)part, what, sizeof(what));
-	snprintf(buf, size, "; %s of the worst TTFT (r%u, %s): %s %s",
-		 2 * t->ttft_ns[part] > (uint64_t)ttft ? "most" : "the largest part", t->r->req,
-		 total, share, what);
+	snprintf(buf, size, "; %s of the worst TTFT (r%u, %s): %s%s%s",
+		 !held_up && 2 * t->ttft_ns[part] > (uint64_t)ttft ? "most" : "the largest part", t->r->req,
+		 total, share, held_up ? "" : " ", what);
 }
 
 static int64_t ttft_of(const struct model_view *v, size_t i)
@@ -94,7 +98,7 @@ static int64_t ttft_of(const struct model_view *v, size_t i)
 }
 
 /* What TTFTs are made of, and the worst of them. */
-static int add_up_waits(const struct model_view *v, struct waits *w)
+static int add_up_waits(const struct model_view *v, struct blame *b, struct waits *w)
 {
 	size_t every = v->n_requests / MAX_TRACED + 1, worst = 0;
 	int64_t most = -1;
@@ -115,7 +119,7 @@ static int add_up_waits(const struct model_view *v, struct waits *w)
 		if (err)
 			return err;
 		if (i == worst)
-			worst_text(&t, most, w->worst, sizeof(w->worst));
+			worst_text(&t, b, most, w->worst, sizeof(w->worst));
 		for (int part = 0; t.q && part < N_PARTS; part++) {
 			w->part_ns[part] += t.ttft_ns[part];
 			w->total_ns += t.ttft_ns[part];
@@ -246,15 +250,12 @@ static int write_at_client(struct page *p, const struct model_view *v, const str
 }
 
 /* Who slowed whom, if it is worth opening with. */
-static int write_blame(struct page *p, const struct model_view *v, struct blame_sum **ret)
+static int write_blame(struct page *p, const struct model_view *v, struct blame *b, struct blame_sum **ret)
 {
 	struct blame_sum *s = NULL;
-	struct blame *b = NULL;
 	char text[1600];
-	int err = blame__new(v, &b);
+	int err = blame_sum__new(b, v, &s);
 
-	if (!err)
-		err = blame_sum__new(b, v, &s);
 	if (!err)
 		err = blame_opening(v, s, text, sizeof(text));
 	if (!err && *text) {
@@ -262,21 +263,20 @@ static int write_blame(struct page *p, const struct model_view *v, struct blame_
 		page__para(p, "", 0, "%s", text);
 		page__style(p, STYLE_PLAIN);
 	}
-	blame__free(b);
 	*ret = s;
 	return err;
 }
 
-int text_answer(struct page *p, const struct model_view *v, const struct summary *s)
+int text_answer(struct page *p, const struct model_view *v, const struct summary *s, struct blame *b)
 {
 	char states[120], ttft[80], e2e[80] = "", tpot[80] = "", ms[UNITS_LEN];
 	struct blame_sum *sum = NULL;
 	struct waits w;
-	int err = add_up_waits(v, &w);
+	int err = add_up_waits(v, b, &w);
 
 	text_urgent(p, v);
 	if (!err)
-		err = write_blame(p, v, &sum);
+		err = write_blame(p, v, b, &sum);
 	if (err || !v->n_requests)
 		blame_sum__free(sum);
 	if (err)

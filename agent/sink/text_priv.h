@@ -3,6 +3,7 @@
 #ifndef TL_SINK_TEXT_PRIV_H
 #define TL_SINK_TEXT_PRIV_H
 
+#include "model/blame.h"
 #include "sink/text.h"
 #include "sink/trace.h"
 
@@ -16,7 +17,7 @@ enum { FROM_WIDTH = 80, FULL_WIDTH = 98, MEDIUM_WIDTH = 72 };
 #define WIDER "wider terminal or COLUMNS=100"
 
 /* The first sentences. Returns 0 or -ENOMEM. */
-int text_answer(struct page *p, const struct model_view *v, const struct summary *s);
+int text_answer(struct page *p, const struct model_view *v, const struct summary *s, struct blame *b);
 
 /* What must stand before it: a rank that hangs, an observer that cost too much. */
 void text_urgent(struct page *p, const struct model_view *v);
@@ -40,10 +41,15 @@ int text_gpu(struct page *p, const struct model_view *v);
 bool text_has_slots(const struct model_view *v);
 
 /* The tables of single requests: max of them, 0: as many as by default. 0 or -ENOMEM. */
-int text_slowest(struct page *p, const struct model_view *v, size_t max);
+int text_slowest(struct page *p, const struct model_view *v, struct blame *b, size_t max);
 void text_failures(struct page *p, const struct model_view *v);
 
-/* What made this request slow, in the more words the larger buf is. Returns buf. */
-const char *text_hint(const struct trace *t, char *buf, size_t size);
+/* Was most of a part before its first token something that is neither its own nor the scheduler's? Then
+ * buf says what: "stopped or frozen 1.00 s (bash)". */
+bool text_held_up(const struct trace *t, struct blame *b, enum part part, char *buf, size_t size);
+
+/* What made this request slow, in the more words the larger buf is: HINT_LEN for a column. Returns buf. */
+enum { HINT_LEN = 30 };
+const char *text_hint(const struct trace *t, struct blame *b, char *buf, size_t size);
 
 #endif

@@ -16,7 +16,7 @@
 enum { WIDE_LABEL = 12 };
 
 static void write_head(struct page *p, const struct model_view *v, const struct rec_request *r,
-		       const struct trace *t)
+		       const struct trace *t, struct blame *b)
 {
 	char reason[160], hint[240], total[UNITS_LEN], began[WALL_LEN];
 	const char *method = method_name(r->method);
@@ -28,7 +28,7 @@ static void write_head(struct page *p, const struct model_view *v, const struct 
 	page__para(p, "", 0, "r%u: %s after %s%s%s%s%s%s.", r->req, req_state_names[r->state],
 		   units_ns(total, t->t1_ns - t->t0_ns), *reason ? " (" : "", reason,
 		   *reason ? ")" : "", request_counts(r) ? "; " : "",
-		   request_counts(r) ? text_hint(t, hint, sizeof(hint)) : "");
+		   request_counts(r) ? text_hint(t, b, hint, sizeof(hint)) : "");
 	page__style(p, STYLE_PLAIN);
 	fputc('\n', p->out);
 	page__para(p, "request", WIDE_LABEL, "%s %s%s%s, %s", method ? method : "(method not seen)",
@@ -302,6 +302,7 @@ static int write_both_gaps(struct page *p, const struct rec_request *r, const st
 int text_request(const struct model_view *v, size_t request, const struct text_opts *o, FILE *out)
 {
 	const struct rec_request *r = &v->requests[request];
+	struct blame *b;
 	struct trace t;
 	struct page p;
 	int err;
@@ -310,7 +311,13 @@ int text_request(const struct model_view *v, size_t request, const struct text_o
 	err = trace__init(&t, v, request);
 	if (err)
 		return err;
-	write_head(&p, v, r, &t);
+	err = blame__new(v, &b);
+	if (err) {
+		trace__free(&t);
+		return err;
+	}
+	write_head(&p, v, r, &t, b);
+	blame__free(b);
 	write_tokens(&p, r);
 	write_joins(&p, v, r);
 	write_points(&p, r, request_first_ns(r));

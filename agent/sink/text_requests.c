@@ -3,10 +3,8 @@
 #include "base/plural.h"
 #include "base/units.h"
 #include "base/util.h"
-#include "model/leads.h"
 #include "sink/notes.h"
 #include "sink/text_priv.h"
-#include "sink/who.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -18,88 +16,6 @@ enum {
 	MAX_NAMED = 12,
 	NAME_COLUMNS = 12	/* of an X-Request-Id: its begin, which is what tells them apart */
 };
-
-/* ---- why ---- */
-
-static uint64_t shared_excess(const struct trace *t)
-{
-	uint64_t own = t->n_shared * t->median_decode_ns;
-
-	return t->median_decode_ns && t->shared_ns > own ? t->shared_ns - own : 0;
-}
-
-enum { HINT_LEN = 30 };	/* the table has 29 columns for a hint */
-
-/* As the engine says it, where it does: what is around it in time belongs to steps. */
-static uint64_t parked_for(const struct trace *t)
-{
-	uint64_t ns = 0;
-
-	for (size_t i = 0; i < t->q->n_preemptions; i++) {
-		const struct rec_preemption *e = &t->q->preemptions[i];
-
-		if (!e->resumed_ns)
-			return t->sum_ns[PART_PARKED];
-		ns += e->resumed_ns > e->at_ns ? e->resumed_ns - e->at_ns : 0;
-	}
-	return ns ? ns : t->sum_ns[PART_PARKED];
-}
-
-static void hint_preempted(const struct trace *t, char *buf, size_t size)
-{
-	const struct rec_sequence *q = t->q;
-	bool several = t->r->n_seqs > 1, known = sequence_knows_lost(q);
-	char parked[UNITS_LEN], again[UNITS_LEN], which[48] = "", n_again[48] = "computing again what it had";
-
-	if (known)
-		snprintf(n_again, sizeof(n_again), "%u token%s computed again", q->n_again, plural_s(q->n_again));
-
-	if (several && size > 2 * HINT_LEN)
-		snprintf(which, sizeof(which), "answer %u of %zu ", answer_number(t->r, (uint32_t)(q - t->v->seqs)), t->r->n_seqs);
-	units_ns(parked, parked_for(t));
-	if (!q->n_again && q->n_preemptions)
-		snprintf(buf, size, "%spreempted %s%s", which, parked,
-			 q->preemptions[q->n_preemptions - 1].resumed_ns ? "" : ", not back");
-	else if (size > 2 * HINT_LEN)
-		snprintf(buf, size, "%spreempted: parked for %s, then %s for %s", which, parked,
-			 units_ns(again, t->sum_ns[PART_RECOMPUTE]), n_again);
-	else if (several)
-		snprintf(buf, size, "one answer parked %s", parked);
-	else
-		snprintf(buf, size, known ? "parked %s, +%u tok" : "parked %s", parked, q->n_again);
-}
-
-/* Parts that are no reason for anything as long as more time went by in decode steps. */
-static uint32_t parts_of_no_interest(const struct trace *t)
-{
-	uint32_t skip = 1u << PART_DECODE | 1u << PART_BETWEEN | 1u << PART_PARKED | 1u << PART_RECOMPUTE;
-
-	if (t->sum_ns[PART_LATE_PREFILL] + t->sum_ns[PART_LATE_WAIT] < t->sum_ns[PART_DECODE])
-		skip |= 1u << PART_LATE_PREFILL | 1u << PART_LATE_WAIT;
-	return skip;
-}
-
-const char *text_hint(const struct trace *t, char *buf, size_t size)
-{
-	uint64_t excess = shared_excess(t), total = t->t1_ns - t->t0_ns;
-	uint64_t preempted = t->sum_ns[PART_PARKED] + t->sum_ns[PART_RECOMPUTE];
-	int part = largest_part(t->sum_ns, parts_of_no_interest(t));
-	char ms[UNITS_LEN];
-
-	if (!t->q)
-		snprintf(buf, size, t->r->n_seqs ? "no step took it" : "not joined to engine steps");
-	else if (preempted > t->sum_ns[part] && preempted > excess && 10 * preempted > total)
-		hint_preempted(t, buf, size);
-	else if (excess > t->sum_ns[part] && 10 * excess > total)
-		who__stretched(t, excess, buf, size);
-	else if (10 * t->sum_ns[part] < total)
-		snprintf(buf, size, "%zu decode step%s of %s", t->n_decode_steps, plural_s(t->n_decode_steps),
-			 units_ns(ms, t->sum_ns[PART_DECODE] /
-					      (t->n_decode_steps ? t->n_decode_steps : 1)));
-	else
-		who__brief(t, (enum part)part, buf, size);
-	return buf;
-}
 
 /* ---- the slowest ---- */
 
@@ -184,7 +100,8 @@ static void write_left_out(struct page *p, const struct table *t)
 		   t->prefill ? "" : "prefill", t->prefill || t->no_slots ? "" : ", ", t->no_slots ? "" : "slot", WIDER);
 }
 
-static int write_pick(struct page *p, const struct model_view *v, const struct table *table, size_t index)
+static int write_pick(struct page *p, const struct model_view *v, struct blame *blame, const struct table *table,
+		      size_t index)
 {
 	const struct rec_request *r = &v->requests[index];
 	char a[CELL_LEN], b[CELL_LEN], c[CELL_LEN], d[CELL_LEN], e[CELL_LEN], f[CELL_LEN],
@@ -215,7 +132,7 @@ static int write_pick(struct page *p, const struct model_view *v, const struct t
 	fprintf(p->out, "%6s%7s", cell_ms(g, m.tpot_ns), cell_ms(h, m.e2e_ns));
 	if (table->slot)
 		fprintf(p->out, "%5s", slot);
-	text_hint(&t, hint, sizeof(hint));
+	text_hint(&t, blame, hint, sizeof(hint));
 	if (table->hint)
 		fprintf(p->out, "  %s\n", hint);
 	else
@@ -282,7 +199,8 @@ static void write_title(struct page *p, const struct listed *l, bool all)
 	page__heading(p, "slowest request%s: %s (ms)", plural_s(l->n), text);
 }
 
-static int write_listed(struct page *p, const struct model_view *v, const struct listed *l, size_t n)
+static int write_listed(struct page *p, const struct model_view *v, struct blame *b, const struct listed *l,
+			size_t n)
 {
 	struct table t = table_for(p, v);
 	int err = 0;
@@ -290,7 +208,7 @@ static int write_listed(struct page *p, const struct model_view *v, const struct
 	write_title(p, l, l->n == n);
 	write_table_head(p, &t);
 	for (size_t i = 0; i < l->n && !err; i++)
-		err = write_pick(p, v, &t, l->at[i]);
+		err = write_pick(p, v, b, &t, l->at[i]);
 	if (err)
 		return err;
 	if (l->n < n)
@@ -300,7 +218,7 @@ static int write_listed(struct page *p, const struct model_view *v, const struct
 	return 0;
 }
 
-int text_slowest(struct page *p, const struct model_view *v, size_t max)
+int text_slowest(struct page *p, const struct model_view *v, struct blame *b, size_t max)
 {
 	struct pick *picks = calloc(v->n_requests, sizeof(*picks));
 	struct listed l = { .at = calloc(v->n_requests, sizeof(*l.at)) };
@@ -315,7 +233,7 @@ int text_slowest(struct page *p, const struct model_view *v, size_t max)
 	}
 	if (n) {
 		choose(&l, picks, n, max ? max : DEFAULT_LISTED);
-		err = write_listed(p, v, &l, n);
+		err = write_listed(p, v, b, &l, n);
 	}
 	free(l.at);
 	free(picks);
