@@ -38,6 +38,7 @@ struct recording {
 	struct rec_writer *file;
 	struct model *model;	/* --json: the report of what was seen live */
 	uint64_t begin_ns, tick_ns;
+	uint64_t end_ns, requests_open;	/* when it was to end: what is open is closed then */
 	int signals;		/* signalfd */
 	uint64_t n_lost;	/* events, for whatever reason */
 	uint64_t n_others;	/* requests that are no LLM's: a report does not list them */
@@ -219,16 +220,18 @@ static void print_progress(const struct recording *r, bool last)
 	uint64_t requests;
 
 	session__status(r->session, &s);
+	if (last)
+		s.wire.requests_now = r->requests_open;
 	requests = s.wire.requests > r->n_others ? s.wire.requests - r->n_others : 0;
-	secs = s.elapsed_ns / 1e9;
+	secs = ((last ? r->end_ns : monotonic_ns()) - r->begin_ns) / 1e9;
 	per_token = s.wire.tokens ? (double)(s.bpf.run_ns - s.bpf.threads_ns) / s.wire.tokens / 1e3 : 0;
 	if (r->n_others)
 		snprintf(others, sizeof(others), " and %" PRIu64 " other%s", r->n_others, plural_s(r->n_others));
-	fprintf(stderr, "%s%.0f s: %" PRIu64 " request%s%s (%" PRIu64 " now), %" PRIu64 " chunk%s with tokens, %"
+	fprintf(stderr, "%s%.0f s: %" PRIu64 " request%s%s (%" PRIu64 " %s), %" PRIu64 " chunk%s with tokens, %"
 		PRIu64 " step%s, lost %" PRIu64 "; agent %.1f %% of a core, %.1f us BPF per token, %.1f MB%s",
 		r->tty && !last ? "\r\033[K" : "tokenlag: ", secs,
-		requests, plural_s(requests), others, s.wire.requests_now, s.wire.tokens, plural_s(s.wire.tokens), s.steps,
-		plural_s(s.steps), r->n_lost, secs > 0 ? s.agent_cpu_ns / 1e7 / secs : 0,
+		requests, plural_s(requests), others, s.wire.requests_now, last ? "not ended" : "now", s.wire.tokens, plural_s(s.wire.tokens), s.steps,
+		plural_s(s.steps), r->n_lost, s.elapsed_ns ? s.agent_cpu_ns * 100.0 / s.elapsed_ns : 0,
 		per_token, s.rss_bytes / 1e6, r->tty && !last ? "" : "\n");
 }
 
@@ -336,6 +339,9 @@ static int record(struct recording *r)
 			(monotonic_ns() - attach_ns) / 1e9, r->o.duration_ns ? "Ctrl-C stops early" : "Ctrl-C stops");
 	}
 	why = run(r, &err);
+	session__status(r->session, &last);
+	r->end_ns = monotonic_ns();
+	r->requests_open = last.wire.requests_now;
 	end_err = session__stop(r->session, why);
 	if (r->tty && log_get_level() > LOG_QUIET)
 		fputs("\r\033[K", stderr);
