@@ -15,11 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A screen holds so many rows; odd steps beyond MAX_ODD are folded, the shortest first. */
-enum { MAX_ROWS = 40, MAX_ODD = 14, MAX_PREFILL_ROWS = 8, MAX_ALL_ROWS = 100000 };
+/* A screen holds so many rows; odd steps beyond MAX_ODD are folded, the shortest first, and so are holes
+ * without a step beyond MAX_HOLES. */
+enum { MAX_ROWS = 40, MAX_ODD = 14, MAX_HOLES = 8, MAX_PREFILL_ROWS = 8, MAX_ALL_ROWS = 100000 };
 
 /* How much is folded: more with each level, until the rows fit. */
-enum fold { FOLD_SAME_CROWD, FOLD_ANY_CROWD, FOLD_SHORT_ODD, N_FOLDS };
+enum fold { FOLD_SAME_CROWD, FOLD_ANY_CROWD, FOLD_SHORT, N_FOLDS };
 
 /* Consecutive steps of the request that become one row. */
 struct group {
@@ -27,6 +28,7 @@ struct group {
 	enum part part;
 	size_t n, n_shared;
 	uint64_t steps_ns, min_ns, max_ns;
+	uint64_t unexplained_ns;	/* of the time between them */
 	uint64_t tokens;
 	uint32_t seq, step;	/* of the first */
 	bool odd;
@@ -38,7 +40,8 @@ struct build {
 	struct why_rows *w;
 	const struct why_causes *causes;
 	enum fold fold;
-	uint64_t odd_upto_ns; /* FOLD_SHORT_ODD: odd steps that are no longer are folded */
+	uint64_t odd_upto_ns, hole_upto_ns; /* FOLD_SHORT: what is no longer is folded */
+	uint64_t hole_ns; /* of folded holes before the next step */
 	struct group g; /* n == 0: none is open */
 	enum part part;	/* of the row that is made */
 	int err;
@@ -86,9 +89,11 @@ static const char *durations(const struct group *g, char *buf, size_t size)
 	else
 		n = snprintf(buf, size, "of %s-%s ms", cell_ms(a, (int64_t)g->min_ns),
 			     cell_ms(b, (int64_t)g->max_ns));
-	if (20 * between >= row_ns)
-		snprintf(buf + n, size - (size_t)n, " + %s ms %s", cell_ms(a, (int64_t)between),
-			 plural(g->n, "before it", "between"));
+	if (20 * between >= row_ns || g->unexplained_ns)
+		n += snprintf(buf + n, size - (size_t)n, " + %s ms %s", cell_ms(a, (int64_t)between),
+			      plural(g->n, "before it", "between"));
+	if (g->unexplained_ns)
+		snprintf(buf + n, size - (size_t)n, " (%s ms unexplained)", cell_ms(a, (int64_t)g->unexplained_ns));
 	return buf;
 }
 
@@ -206,7 +211,7 @@ static void add_step(struct build *b, const struct segment *s, uint64_t from_ns)
 	struct crowd crowd = { .n = 0 };
 	uint32_t seq;
 
-	if (b->fold == FOLD_SHORT_ODD && ns <= b->odd_upto_ns)
+	if (b->fold == FOLD_SHORT && ns <= b->odd_upto_ns)
 		odd = false;
 	crowd__add(&crowd, b->t->v, s->step, s->seq);
 	if (!fits_group(b, s, &crowd, odd)) {
@@ -222,6 +227,8 @@ static void add_step(struct build *b, const struct segment *s, uint64_t from_ns)
 	g->n++;
 	g->n_shared += trace__prefill_of_others(b->t, s, s->step, &seq) > 0;
 	g->steps_ns += ns;
+	g->unexplained_ns += b->hole_ns;
+	b->hole_ns = 0;
 	g->min_ns = ns < g->min_ns ? ns : g->min_ns;
 	g->max_ns = ns > g->max_ns ? ns : g->max_ns;
 	if (s->part != PART_RECOMPUTE || sequence_knows_lost(&b->t->v->seqs[s->seq]))
@@ -435,17 +442,31 @@ static void hole_row(struct build *b, uint64_t from_ns, uint64_t until_ns)
 		row(b, from_ns, until_ns, STYLE_OTHER, "%s", part_names[PART_BETWEEN]);
 }
 
+/* Between steps of its own the engine ran none, and nothing tells why. */
+static bool is_hole(const struct trace *t, const struct segment *s)
+{
+	const struct segment *next = s + 1;
+
+	return s->part == PART_UNEXPLAINED && s > t->segs && next < t->segs + t->n && !s->blind && !s->in_lost &&
+	       !s->n_steps && s[-1].part == PART_DECODE && next->part == PART_DECODE;
+}
+
 static int build(struct why_rows *w, const struct trace *t, const struct why_causes *causes,
-		 enum fold fold, uint64_t odd_upto_ns)
+		 enum fold fold, uint64_t odd_upto_ns, uint64_t hole_upto_ns)
 {
 	struct build b = { .t = t, .w = w, .causes = causes, .fold = fold,
-			   .odd_upto_ns = odd_upto_ns };
+			   .odd_upto_ns = odd_upto_ns, .hole_upto_ns = hole_upto_ns };
 	uint64_t hole_from = 0;
 
 	w->rows.n = 0;
 	for (size_t i = 0; i < t->n && !b.err; i++) {
 		const struct segment *s = &t->segs[i];
 
+		if (fold == FOLD_SHORT && is_hole(t, s) && s->t1_ns - s->t0_ns <= b.hole_upto_ns) {
+			hole_from = hole_from ? hole_from : s->t0_ns;
+			b.hole_ns += s->t1_ns - s->t0_ns;
+			continue;
+		}
 		switch (s->part) {
 		case PART_BETWEEN:
 			hole_from = hole_from ? hole_from : s->t0_ns;
@@ -476,8 +497,9 @@ static int longer_first(const void *a, const void *b)
 	return (x < y) - (x > y);
 }
 
-/* The MAX_ODD longest odd steps stay on their own: how long is the next one? */
-static int odd_limit(const struct trace *t, uint64_t *ret_ns)
+/* The longest of these segments stay on their own: how long is the next one? */
+static int limit_of(const struct trace *t, bool (*is)(const struct trace *t, const struct segment *s), size_t max,
+		    uint64_t *ret_ns)
 {
 	uint64_t *ns = malloc((t->n + 1) * sizeof(*ns));
 	size_t n = 0;
@@ -485,25 +507,27 @@ static int odd_limit(const struct trace *t, uint64_t *ret_ns)
 	if (!ns)
 		return -ENOMEM;
 	for (size_t i = 0; i < t->n; i++)
-		if (is_odd(t, &t->segs[i]))
+		if (is(t, &t->segs[i]))
 			ns[n++] = t->segs[i].t1_ns - t->segs[i].t0_ns;
 	qsort(ns, n, sizeof(*ns), longer_first);
-	*ret_ns = n > MAX_ODD ? ns[MAX_ODD] : 0;
+	*ret_ns = n > max ? ns[max] : 0;
 	free(ns);
 	return 0;
 }
 
 int why_rows__build(struct why_rows *w, const struct trace *t, const struct why_causes *causes)
 {
-	uint64_t odd_upto_ns = 0;
+	uint64_t odd_upto_ns = 0, hole_upto_ns = 0;
 	int err = 0;
 
 	memset(w, 0, sizeof(*w));
 	for (int fold = FOLD_SAME_CROWD; fold < N_FOLDS && !err; fold++) {
-		if (fold == FOLD_SHORT_ODD)
-			err = odd_limit(t, &odd_upto_ns);
+		if (fold == FOLD_SHORT)
+			err = limit_of(t, is_odd, MAX_ODD, &odd_upto_ns);
+		if (fold == FOLD_SHORT && !err)
+			err = limit_of(t, is_hole, MAX_HOLES, &hole_upto_ns);
 		if (!err)
-			err = build(w, t, causes, (enum fold)fold, odd_upto_ns);
+			err = build(w, t, causes, (enum fold)fold, odd_upto_ns, hole_upto_ns);
 		if (w->rows.n <= MAX_ROWS)
 			break;
 	}
