@@ -440,6 +440,15 @@ static int append_side(struct sentence *to, const struct model_view *v, const st
 	return err;
 }
 
+/* The other side, in an opening: who and what to do is said by blame. */
+static void append_brief(struct sentence *to, const struct blame_sum *s, enum side side)
+{
+	int m = largest_mechanism(s, side);
+
+	append(to, " %s, %u %% of it is %s.", side == SIDE_GAPS ? "Between tokens" : "Before first tokens",
+	       pct(row_ns(s, m, side), above_ns(s, side)), phrase(m));
+}
+
 static int append_mechanism(struct sentence *to, const struct model_view *v, const struct blame_sum *s,
 			    int m)
 {
@@ -525,16 +534,18 @@ int blame_opening(const struct model_view *v, const struct blame_sum *s, char *b
 {
 	struct sentence to = { buf, 0, size };
 	enum side sides[2];
-	int err = 0;
+	int n = worth_it(s, OPENING_GAPS_PCT, sides), err = 0;
 
 	buf[0] = '\0';
-	if (!worth_it(s, OPENING_GAPS_PCT, sides)) {
+	if (!n) {
 		append_open(&to, v, s);
 		return 0;
 	}
 	/* no steps, no baseline: nothing is known of what fills it */
 	if (s->n_learnt || largest_mechanism(s, sides[0]) != MECH_UNEXPLAINED)
 		err = append_side(&to, v, s, sides[0], N_MECHANISMS);
+	if (*buf && n == 2 && largest_mechanism(s, sides[1]) != largest_mechanism(s, sides[0]))
+		append_brief(&to, s, sides[1]);
 	append_open(&to, v, s);
 	return err;
 }

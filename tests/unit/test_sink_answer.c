@@ -122,12 +122,37 @@ static void test_answer__spread_over_many(void **state)
 	assert_has(text, "; spread over many, most by r7 (40 tokens): 21.0 ms of gaps on 1 request; ");
 }
 
+/* A report opens with the worse side, and names the other one if it has another reason. */
+static void test_answer__opening_names_both_sides(void **state)
+{
+	static const char other[] = " Before first tokens, 100 % of it is waiting in the queue behind others.";
+	struct fake *f = *state;
+	struct blame_sum *s;
+	struct gap *ttft;
+	char text[2000];
+
+	fake_request(f, 0);
+	fake_part(fake_gap(0, 1, 100, 5), MECH_RUN_QUEUE, 100);
+	ttft = fake_gap(0, 0, 0, 5);
+	fake_part(ttft, MECH_QUEUE, 80);
+	for (int same = 0; same < 2; same++) {
+		if (same)
+			ttft->parts[0].mechanism = MECH_RUN_QUEUE;
+		assert_int_equal(blame_sum__new(&fake_blame, &f->v, &s), 0);
+		assert_int_equal(blame_opening(&f->v, s, text, sizeof(text)), 0);
+		assert_has(text, "100 % of the time above baseline between tokens (100 ms, ");
+		assert_true((strstr(text, other) != NULL) == !same);
+		blame_sum__free(s);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 		T(test_answer__what_would_shorten_the_queue), T(test_answer__spread_over_many),
 		T(test_answer__who_is_left_out), T(test_answer__what_still_waits),
+		T(test_answer__opening_names_both_sides),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
