@@ -312,14 +312,15 @@ static void append_queue_advice(struct sentence *to, const struct model_view *v,
 static void append_advice(struct sentence *to, const struct model_view *v, const struct blame_sum *s,
 			  int mechanism)
 {
-	char now[UNITS_LEN], then[UNITS_LEN];
+	char now[UNITS_LEN], then[UNITS_LEN], option[120];
 	struct stall st;
 
 	if (mechanism == MECH_PREFILL && longest_stall(v, s, &st))
 		append(to,
 		       "; with chunks of %u token%s instead of %u the longest stall by prefill would take about %s "
-		       "instead of %s; there would be more of them",
-		       st.smaller, plural_s(st.smaller), st.chunk, units_ns(then, st.smaller_ns), units_ns(now, st.ns));
+		       "instead of %s; there would be more of them (%s)",
+		       st.smaller, plural_s(st.smaller), st.chunk, units_ns(then, st.smaller_ns), units_ns(now, st.ns),
+		       option_text(v, "--batch-size", "--max-num-batched-tokens", option, sizeof(option)));
 	else if (mechanism == MECH_UNEXPLAINED && s->ruled_out)
 		append_ruled_out(to, s->ruled_out);
 	else if (mechanism == MECH_STEP_WAIT && !waited_for_prompts(s))

@@ -131,7 +131,7 @@ static const char golden_80[] =
 	"is prefill of other requests in the same step; worst culprit r3 (8188 tokens):\n"
 	"640 ms of gaps on 2 requests; with chunks of 1024 tokens instead of 4094 the\n"
 	"longest stall by prefill would take about 60.0 ms instead of 180 ms; there would\n"
-	"be more of them.\n"
+	"be more of them (llama.cpp --batch-size).\n"
 	"\n"
 	"ms above baseline              gaps+TTFT  share requests  worst culprit\n"
 	"prefill in the same step             640   98 %        2  r3: 640\n"
