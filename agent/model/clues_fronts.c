@@ -83,8 +83,9 @@ static int add_group(struct clues *c, const struct grouped *v, size_t n)
 	if (err)
 		return err;
 	g->n = c->front_pieces.n - g->first;
-	if (g->n)
-		qsort_r(c->front_pieces.v + g->first, g->n, sizeof(*c->front_pieces.v), by_begin, c);
+	if (!g->n)
+		return 0;
+	qsort_r(c->front_pieces.v + g->first, g->n, sizeof(*c->front_pieces.v), by_begin, c);
 	grow_tree(c, c->front_pieces.v + g->first, g->n);
 	return 0;
 }
@@ -162,5 +163,5 @@ bool front_hits_find(const struct clues *c, const struct front_group *g, uint64_
 {
 	if (c->n_fronts <= FEW_THREADS)
 		return false;
-	return find_in(c, c->front_pieces.v + g->first, g->n, t0_ns, t1_ns, ret);
+	return !g->n || find_in(c, c->front_pieces.v + g->first, g->n, t0_ns, t1_ns, ret);
 }
