@@ -25,6 +25,7 @@ struct owned {
 	uint64_t inode;
 	uint32_t pid;
 	bool is_a;
+	bool seen;	/* in a table: one that changes while it is read may have a line twice */
 };
 
 struct end {
@@ -67,7 +68,7 @@ static int add_sockets(struct finder *f, uint32_t pid, bool is_a)
 			continue;
 		o = vec_push(&f->owned, MAX_OWNED);
 		if (o)
-			*o = (struct owned){ inode, pid, is_a };
+			*o = (struct owned){ .inode = inode, .pid = pid, .is_a = is_a };
 		else if (f->owned.n < MAX_OWNED)
 			err = -ENOMEM;
 	}
@@ -121,8 +122,9 @@ static int add_line(struct finder *f, const char *line)
 		   &key.inode) != 4 || state != TCP_ESTABLISHED)
 		return 0;
 	owner = bsearch(&key, f->owned.v, f->owned.n, sizeof(key), by_inode);
-	if (!owner || !read_end(local, &c.local) || !read_end(peer, &c.peer))
+	if (!owner || owner->seen || !read_end(local, &c.local) || !read_end(peer, &c.peer))
 		return 0;
+	owner->seen = true;
 	c.owner = *owner;
 	at = vec_push(&f->ends, MAX_OWNED);
 	if (!at)
