@@ -24,6 +24,20 @@ static inline void fake_blame_clear(void)
 	fake_blame.hows.n = 0;
 }
 
+/* Of each test: an empty fake (fake_view.h) in *state, and no blame. */
+static inline int fake_blame_setup(void **state)
+{
+	fake_blame_clear();
+	*state = fake__new();
+	return 0;
+}
+
+static inline int fake_blame_teardown(void **state)
+{
+	fake__free(*state);
+	return 0;
+}
+
 /* A gap of a request (index) that ends with this token; its parts follow. */
 static inline struct gap *fake_gap(uint32_t request, uint32_t token, double t0_ms, double usual_ms)
 {

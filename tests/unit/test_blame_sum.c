@@ -8,19 +8,6 @@
 
 #define MS(x) ((uint64_t)((x) * 1e6 + 0.5))
 
-static int setup(void **state)
-{
-	fake_blame_clear();
-	*state = fake__new();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	fake__free(*state);
-	return 0;
-}
-
 static struct blame_sum *sum_up(struct fake *f)
 {
 	struct blame_sum *s = NULL;
@@ -511,7 +498,7 @@ static void test_blame_sum__out_of_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define T(name) cmocka_unit_test_setup_teardown(name, fake_blame_setup, fake_blame_teardown)
 		T(test_blame_sum__adds_up_by_mechanism),
 		T(test_blame_sum__pairs_worst_first),
 		T(test_blame_sum__tells_pairs_apart),

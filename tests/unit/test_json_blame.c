@@ -8,19 +8,6 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 
-static int setup(void **state)
-{
-	fake_blame_clear();
-	*state = fake__new();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	fake__free(*state);
-	return 0;
-}
-
 static char *blame_json(struct fake *f, const struct blame_selection *sel, bool all)
 {
 	struct json_opts o = { .all_gaps = all };
@@ -305,7 +292,7 @@ static void test_json__out_of_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define T(name) cmocka_unit_test_setup_teardown(name, fake_blame_setup, fake_blame_teardown)
 		T(test_json__gaps_and_their_parts), T(test_json__says_what_gaps_lie_between),
 		T(test_json__sums),
 		T(test_json__how),

@@ -5,19 +5,6 @@
 #include "fake_blame.h"
 #include "sink/blame_words.h"
 
-static int setup(void **state)
-{
-	fake_blame_clear();
-	*state = fake__new();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	fake__free(*state);
-	return 0;
-}
-
 static void answer_of(struct fake *f, char text[2000])
 {
 	struct blame_sum *s = NULL;
@@ -149,7 +136,7 @@ static void test_answer__opening_names_both_sides(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define T(name) cmocka_unit_test_setup_teardown(name, fake_blame_setup, fake_blame_teardown)
 		T(test_answer__what_would_shorten_the_queue), T(test_answer__spread_over_many),
 		T(test_answer__who_is_left_out), T(test_answer__what_still_waits),
 		T(test_answer__opening_names_both_sides),

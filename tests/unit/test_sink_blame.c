@@ -7,19 +7,6 @@
 
 #include <errno.h>
 
-static int setup(void **state)
-{
-	fake_blame_clear();
-	*state = fake__new();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	fake__free(*state);
-	return 0;
-}
-
 /* A streamed request of that many tokens, the first one at first_ms. Returns its index. */
 static uint32_t streamed(struct fake *f, uint32_t prompt, uint32_t n_tokens, double first_ms,
 			 double last_ms)
@@ -662,7 +649,7 @@ static void test_blame__out_of_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define T(name) cmocka_unit_test_setup_teardown(name, fake_blame_setup, fake_blame_teardown)
 		T(test_blame__page),
 		T(test_blame__says_how),
 		T(test_blame__fits_its_width),

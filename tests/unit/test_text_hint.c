@@ -4,19 +4,6 @@
 #include "fake_blame.h"
 #include "sink/text_priv.h"
 
-static int setup(void **state)
-{
-	fake_blame_clear();
-	*state = fake__new();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	fake__free(*state);
-	return 0;
-}
-
 /* r1: its prompt until 40 ms, then five tokens, 20 ms each; r2 has a prompt in the third of their steps. */
 static void two_requests(struct fake *f)
 {
@@ -89,9 +76,9 @@ static void test_hint__without_blame(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_hint__a_stop_is_no_prefill, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_hint__steps_are_not_all_prefill, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_hint__without_blame, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_hint__a_stop_is_no_prefill, fake_blame_setup, fake_blame_teardown),
+		cmocka_unit_test_setup_teardown(test_hint__steps_are_not_all_prefill, fake_blame_setup, fake_blame_teardown),
+		cmocka_unit_test_setup_teardown(test_hint__without_blame, fake_blame_setup, fake_blame_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

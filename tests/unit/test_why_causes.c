@@ -9,19 +9,6 @@
 
 #define assert_has(text, what) assert_non_null(strstr(text, what))
 
-static int setup(void **state)
-{
-	fake_blame_clear();
-	*state = fake__new();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	fake__free(*state);
-	return 0;
-}
-
 /* Steps of 10 ms, number 9 and 15 of 70 ms: their gaps end with the tokens of these numbers. */
 static void two_slow_steps(struct fake *f)
 {
@@ -146,7 +133,7 @@ static void test_words__many_parts_are_added_up(void **state)
 
 int main(void)
 {
-#define T(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
+#define T(name) cmocka_unit_test_setup_teardown(test_##name, fake_blame_setup, fake_blame_teardown)
 	const struct CMUnitTest tests[] = {
 		T(causes__are_in_the_rows), T(causes__of_the_step_alone),
 		T(causes__survive_no_memory),
