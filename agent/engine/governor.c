@@ -374,12 +374,13 @@ static void begin_trial(struct governor *g, const struct governor_look *l, struc
 	enter_phase(g, CLOSING, l->now_ns);
 }
 
-/* Graphs, by what clients see. true: the level has changed. */
+/* Graphs, by what clients see. true: the level has changed. Where the cost does not matter nothing is to be missed
+ * for a trial, and without one this tells nothing. */
 static bool check_drift(struct governor *g, const struct governor_look *l, struct governor_order *ret)
 {
 	int64_t drift;
 
-	if (g->level != TL_GPU_GRAPH || g->phase != OPEN)
+	if (g->level != TL_GPU_GRAPH || g->phase != OPEN || is_free(g))
 		return false;
 	drift = governor__drift_ppm(g, l->now_ns);
 	if (!g->trial.until_ns) {
@@ -395,10 +396,7 @@ static bool check_drift(struct governor *g, const struct governor_look *l, struc
 		g->trial.wait_ns *= 2;
 	if (drift <= 0 || !is_dear(g, drift))
 		return false;
-	if (!is_free(g))
-		return too_dear(g, l, ret, drift, g->window.begin_ns, l->now_ns);
-	taint(ret, drift, g->window.begin_ns, l->now_ns);
-	return false;
+	return too_dear(g, l, ret, drift, g->window.begin_ns, l->now_ns);
 }
 
 /* What lasts is judged by the second. */

@@ -301,6 +301,24 @@ static void test_more_load_is_no_cost_of_graphs(void **state)
 	assert_in_range(s.n_opened, 5, 12);
 }
 
+/* All is allowed: nothing is missed for a trial, though gaps before the first window can be compared with. */
+static void test_no_trial_where_the_cost_does_not_matter(void **state)
+{
+	struct server s;
+
+	(void)state;
+	init(&s, TL_GPU_GRAPH, 1000000);
+	s.deaf = true;
+	run_for(&s, 5 * S, false);	/* ordered, and not open yet */
+	s.deaf = false;
+	run_for(&s, 70 * S, false);
+	assert_int_equal(s.n_opened, 1);
+	s.gap_ns *= 2;
+	assert_int_equal(duty(&s, 60 * S), 1000);
+	assert_int_equal(s.n_changes, 0);
+	assert_int_equal(s.n_tainted, 0);
+}
+
 static void test_graphs_that_slow_clients_down(void **state)
 {
 	struct server s;
@@ -603,6 +621,7 @@ int main(void)
 		cmocka_unit_test(test_taints), cmocka_unit_test(test_taints_at_the_end), cmocka_unit_test(test_taints_by_the_second),
 		cmocka_unit_test(test_too_dear_by_what_clients_see),
 		cmocka_unit_test(test_more_load_is_no_cost_of_graphs),
+		cmocka_unit_test(test_no_trial_where_the_cost_does_not_matter),
 		cmocka_unit_test(test_graphs_that_slow_clients_down),
 		cmocka_unit_test(test_too_dear_by_its_own_time_ends_the_window_at_once),
 		cmocka_unit_test(test_graphs_are_recorded_all_the_time),
