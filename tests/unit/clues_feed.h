@@ -230,4 +230,21 @@ static inline uint64_t sum_of(const struct clue_list *l, enum mechanism m)
 	return ns;
 }
 
+/* What was fed: clues are made of it, or -ENOMEM is told and nothing leaks, whichever allocation fails. */
+static inline void clues_survive_oom(struct feed *f)
+{
+	int err = -1;
+
+	assert_int_equal(model__finish(f->m), 0);
+	model__view(f->m, &f->v);
+	OOM_LOOP({
+		struct clues *c = NULL;
+
+		err = clues__new(&f->v, &c);
+		assert_true(err == 0 ? c != NULL : err == -ENOMEM && !c);
+		clues__free(c);
+	});
+	assert_int_equal(err, 0);
+}
+
 #endif

@@ -538,19 +538,9 @@ static void fill(struct feed *f)
 static void test_clues__survives_oom(void **state)
 {
 	struct feed *f = *state;
-	int err = -1;
 
 	fill(f);
-	assert_int_equal(model__finish(f->m), 0);
-	model__view(f->m, &f->v);
-	OOM_LOOP({
-		struct clues *c = NULL;
-
-		err = clues__new(&f->v, &c);
-		assert_true(err == 0 ? c != NULL : err == -ENOMEM && !c);
-		clues__free(c);
-	});
-	assert_int_equal(err, 0);
+	clues_survive_oom(f);
 }
 
 static void test_clues__nothing_recorded(void **state)

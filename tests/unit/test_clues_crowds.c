@@ -162,23 +162,13 @@ static void test_clues_crowds__quotas_that_hold(void **state)
 static void test_clues_crowds__survives_oom(void **state)
 {
 	struct feed *f = *state;
-	int err = -1;
 
 	feed_fronts(f, MANY);
 	for (int i = 0; i < MANY; i++) {
 		feed_span(f, FIRST + i, 10 * i, 10 * i + 5, TL_SPAN_RUN);
 		throttle(f, 1 + i, "/engines.slice", 100, 200);
 	}
-	assert_int_equal(model__finish(f->m), 0);
-	model__view(f->m, &f->v);
-	OOM_LOOP({
-		struct clues *c = NULL;
-
-		err = clues__new(&f->v, &c);
-		assert_true(err == 0 ? c != NULL : err == -ENOMEM && !c);
-		clues__free(c);
-	});
-	assert_int_equal(err, 0);
+	clues_survive_oom(f);
 }
 
 int main(void)

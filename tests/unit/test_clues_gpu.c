@@ -409,23 +409,13 @@ static void test_clues_gpu__copies(void **state)
 static void test_clues_gpu__survives_oom(void **state)
 {
 	struct feed *f = *state;
-	int err = -1;
 
 	states(f, CAPPED_MHZ, TL_GPU_POWER | TL_GPU_NEIGHBOUR);
 	workers(f);
 	for (int i = 0; i < 20; i++)
 		replay(f, 10 * i, 10 * i + 10, 8, 8);
 	ranks(f, 1000, 1058, (double[4]){ 46, 46, 2, 46 }, 0);
-	assert_int_equal(model__finish(f->m), 0);
-	model__view(f->m, &f->v);
-	OOM_LOOP({
-		struct clues *c = NULL;
-
-		err = clues__new(&f->v, &c);
-		assert_true(err == 0 ? c != NULL : err == -ENOMEM && !c);
-		clues__free(c);
-	});
-	assert_int_equal(err, 0);
+	clues_survive_oom(f);
 }
 
 int main(void)

@@ -280,7 +280,6 @@ static void test_clues_send__survives_oom(void **state)
 {
 	struct feed *f = *state;
 	struct tl_send_held a = held(1, 5, 40, TL_HELD_NAGLE), b = held(2, 45, 80, TL_HELD_NAGLE);
-	int err = -1;
 
 	feed_request(f, 1, 0, 1, 100);
 	feed_chunk(f, 1, 5, TL_CHUNK_TEXT);
@@ -289,16 +288,7 @@ static void test_clues_send__survives_oom(void **state)
 	feed_request(f, 2, 0, 1, 100);
 	feed_chunk(f, 2, 45, TL_CHUNK_TEXT);
 	FEED(f, b);
-	assert_int_equal(model__finish(f->m), 0);
-	model__view(f->m, &f->v);
-	OOM_LOOP({
-		struct clues *c = NULL;
-
-		err = clues__new(&f->v, &c);
-		assert_true(err == 0 ? c != NULL : err == -ENOMEM && !c);
-		clues__free(c);
-	});
-	assert_int_equal(err, 0);
+	clues_survive_oom(f);
 }
 
 int main(void)

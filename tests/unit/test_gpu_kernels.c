@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sums of kernels by device: what each rank of a server took, in the model, in JSON and in text. */
-#include "gpu_feed.h"
-#include "sink/json.h"
-#include "sink/text.h"
+#include "gpu_written.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
@@ -36,26 +34,10 @@ static const struct gpu_kernel *kernel(const struct gpu_feed *f, const char *nam
 	return NULL;
 }
 
-static char *written(const struct gpu_feed *f, bool json)
-{
-	struct json_opts jo = { .no_self = true };
-	struct text_opts to = { .width = 200 };
-	struct summary s;
-	char *text = NULL;
-	size_t n;
-	FILE *out = open_memstream(&text, &n);
-
-	assert_non_null(out);
-	assert_int_equal(summarise(&f->v, &s), 0);
-	assert_int_equal(json ? json_report(&f->v, &s, &jo, out) : text_report(&f->v, &s, &to, out), 0);
-	fclose(out);
-	return text;
-}
-
 /* The row of a kernel in JSON; *ret_doc is to be deleted. */
 static const cJSON *row(const struct gpu_feed *f, const char *name, cJSON **ret_doc)
 {
-	char *text = written(f, true);
+	char *text = gpu_written(f, true, 200);
 	const cJSON *k;
 
 	*ret_doc = cJSON_Parse(text);
@@ -131,13 +113,13 @@ static void test_gpu_kernels__json(void **state)
 static void test_gpu_kernels__text_says_where_devices_differ(void **state)
 {
 	struct gpu_feed same = ranks(2, 1), differ = ranks(2, 2);
-	char *text = written(&same, false);
+	char *text = gpu_written(&same, false, 200);
 
 	(void)state;
 	assert_non_null(strstr(text, "argmax_kernel"));
 	assert_null(strstr(text, "p50 us by device"));
 	free(text);
-	text = written(&differ, false);
+	text = gpu_written(&differ, false, 200);
 	assert_non_null(strstr(text, "p50 us by device: 200.0 on 0 of pid 500, 400.0 on 1 of pid 501\n"));
 	free(text);
 	gpu_feed_free(&same);

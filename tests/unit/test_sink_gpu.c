@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What reports say of GPUs, as text and JSON. */
-#include "gpu_feed.h"
+#include "gpu_written.h"
 
-#include "model/summary.h"
-#include "sink/json.h"
-#include "sink/text.h"
 #include "sink/why.h"
 
 #include <cjson/cJSON.h>
@@ -49,22 +46,6 @@ static struct gpu_feed server(bool records)
 	return f;
 }
 
-static char *written(const struct gpu_feed *f, bool json)
-{
-	struct json_opts jo = { .no_self = true };
-	struct text_opts to = { .width = 100 };
-	struct summary s;
-	char *text = NULL;
-	size_t n;
-	FILE *out = open_memstream(&text, &n);
-
-	assert_non_null(out);
-	assert_int_equal(summarise(&f->v, &s), 0);
-	assert_int_equal(json ? json_report(&f->v, &s, &jo, out) : text_report(&f->v, &s, &to, out), 0);
-	fclose(out);
-	return text;
-}
-
 static const cJSON *at_path(const cJSON *doc, const char *path)
 {
 	char buf[200], *save = NULL;
@@ -90,7 +71,7 @@ static double num(const cJSON *doc, const char *path)
 static void test_sink_gpu__json(void **state)
 {
 	struct gpu_feed f = server(true);
-	char *text = written(&f, true);
+	char *text = gpu_written(&f, true, 100);
 	cJSON *doc = cJSON_Parse(text);
 
 	(void)state;
@@ -131,7 +112,7 @@ static void test_sink_gpu__json(void **state)
 static void test_sink_gpu__broken(void **state)
 {
 	struct gpu_feed f = server(false);
-	char *text = written(&f, true);
+	char *text = gpu_written(&f, true, 100);
 	cJSON *doc = cJSON_Parse(text);
 
 	(void)state;
@@ -144,7 +125,7 @@ static void test_sink_gpu__broken(void **state)
 	assert_int_equal(cJSON_GetArraySize(at_path(doc, "devices")), 0);
 	cJSON_Delete(doc);
 	free(text);
-	text = written(&f, false);
+	text = gpu_written(&f, false, 100);
 	assert_non_null(strstr(text, "40 launches and no record: what the GPU did is NOT"));
 	assert_null(strstr(text, "idle 100"));
 	free(text);
@@ -155,7 +136,7 @@ static void test_sink_gpu__text(void **state)
 {
 	struct gpu_feed f = server(true);
 	struct text_opts to = { .width = 100 };
-	char *text = written(&f, false);
+	char *text = gpu_written(&f, false, 100);
 	size_t n;
 	FILE *out;
 
@@ -210,7 +191,7 @@ static struct gpu_feed graph_server(void)
 static void test_sink_gpu__at_least(void **state)
 {
 	struct gpu_feed f = graph_server();
-	char *text = written(&f, false), *json = written(&f, true);
+	char *text = gpu_written(&f, false, 100), *json = gpu_written(&f, true, 100);
 	cJSON *doc = cJSON_Parse(json);
 
 	(void)state;
@@ -243,7 +224,7 @@ static void test_sink_gpu__none(void **state)
 	feed_begin(&f, 1, 8);
 	feed_step(&f, 9.9, 12, 1, 0);
 	gpu_feed_done(&f);
-	text = written(&f, true);
+	text = gpu_written(&f, true, 100);
 	doc = cJSON_Parse(text);
 	assert_null_at("engines.0.gpu");
 	assert_null_at("steps.0.launches");
@@ -251,7 +232,7 @@ static void test_sink_gpu__none(void **state)
 	assert_int_equal(cJSON_GetArraySize(at_path(doc, "kernels")), 0);
 	cJSON_Delete(doc);
 	free(text);
-	text = written(&f, false);
+	text = gpu_written(&f, false, 100);
 	assert_null(strstr(text, "GPU"));
 	free(text);
 	gpu_feed_free(&f);
@@ -275,10 +256,10 @@ static void test_sink_gpu__padded(void **state)
 	}
 	feed_clock(&f, 40);
 	gpu_feed_done(&f);
-	text = written(&f, false);
+	text = gpu_written(&f, false, 100);
 	assert_non_null(strstr(text, "steps replayed, at least 2 of them padded to a larger batch"));
 	free(text);
-	text = written(&f, true);
+	text = gpu_written(&f, true, 100);
 	doc = cJSON_Parse(text);
 	assert_text("steps.4.graph", "hit");
 	assert_text("steps.1.graph", "padded");
