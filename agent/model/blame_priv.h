@@ -160,8 +160,6 @@ void cut_to_end(struct walk *w);
 void cut_hole(struct walk *w, uint64_t until_ns, uint32_t next_step, enum mechanism own);
 
 /* blame_queue.c */
-/* For want of what a sequence that is not in this step waits, as far as is known. */
-enum queue_limit queue_limit(const struct blame *b, uint32_t step);
 /* Had this step a place and tokens left? `next`: the one that waited is in the step behind it. */
 bool step_had_room(const struct blame *b, uint32_t step, bool next);
 /* [at_ns, until] behind those that had meanwhile what it waited for. 0 or -1: out of memory. */

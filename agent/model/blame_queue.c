@@ -22,9 +22,9 @@ static bool is_full(uint32_t n, uint32_t max)
 	return max && n >= max;
 }
 
-/* A sequence that waits although the step has a place and tokens left for it waits for room in the cache: in vLLM
- * there is no fourth reason as common. */
-enum queue_limit queue_limit(const struct blame *b, uint32_t step)
+/* For want of what a sequence that is not in this step waits, as far as is known. One that waits although the step has
+ * a place and tokens left for it waits for room in the cache: in vLLM there is no fourth reason as common. */
+static enum queue_limit queue_limit(const struct blame *b, uint32_t step)
 {
 	const struct rec_step *st = &b->v.steps[step];
 	const struct turns *t = &b->turns[st->engine];

@@ -101,7 +101,13 @@ static uint32_t largest_chunk(const struct model_view *v, const struct gap *g, u
 	return largest;
 }
 
-bool longest_stall(const struct model_view *v, const struct blame_sum *s, struct stall *ret)
+/* Chunks of prefill: how long the longest stall was, without what else filled it, and would be with smaller ones. */
+struct stall {
+	uint32_t chunk, smaller;	/* tokens of others' prefill in its step; some of that */
+	uint64_t ns, smaller_ns;
+};
+
+static bool longest_stall(const struct model_view *v, const struct blame_sum *s, struct stall *ret)
 {
 	const struct gap *g = NULL;
 	uint64_t most = 0, own = 0, tokens;

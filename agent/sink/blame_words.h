@@ -33,13 +33,6 @@ const char *open_ttfts_text(const struct blame_sum *s, const char *before, char 
 /* What to do about it, as a clause; "" where there is nothing to say. */
 const char *mechanism_advice(enum mechanism m);
 
-/* Chunks of prefill: how long the longest stall was, without what else filled it, and would be with smaller ones. */
-struct stall {
-	uint32_t chunk, smaller;	/* tokens of others' prefill in its step; some of that */
-	uint64_t ns, smaller_ns;
-};
-bool longest_stall(const struct model_view *v, const struct blame_sum *s, struct stall *ret);
-
 /* Which mechanism, who, what to do: a sentence on the time between tokens and one on the time before the
  * first, as far as these are worth it; the worse one first. `mechanism`: N_MECHANISMS: whichever is worst.
  * Returns 0 or -ENOMEM. */

@@ -226,11 +226,6 @@ const struct gpu_health_sum *gpu_healths__of(const struct gpu_healths *h, uint32
 	return engine < h->n_engines && h->sums[engine].any ? &h->sums[engine] : NULL;
 }
 
-uint32_t gpu_healths__server(const struct gpu_healths *h, uint32_t engine)
-{
-	return h->sums[engine].server;
-}
-
 const uint32_t *gpu_healths__changes(const struct gpu_healths *h, uint32_t server, size_t *ret_n)
 {
 	size_t lo = 0, hi = h->n_changes, n = 0;

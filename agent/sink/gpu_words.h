@@ -39,8 +39,6 @@ void gpu_healths__free(struct gpu_healths *h);		/* NULL is fine */
 /* For the engine (index) that speaks of its server's devices: the process itself, or the first of
  * those that have none. NULL: nobody looked at GPUs there. */
 const struct gpu_health_sum *gpu_healths__of(const struct gpu_healths *h, uint32_t engine);
-/* Its first process, as far as is known. */
-uint32_t gpu_healths__server(const struct gpu_healths *h, uint32_t engine);
 /* Changes of the level of a server's processes, by time: indices of the evidence's
  * gpu_healths, *ret_n of them. */
 const uint32_t *gpu_healths__changes(const struct gpu_healths *h, uint32_t server, size_t *ret_n);
